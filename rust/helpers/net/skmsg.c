@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/skmsg.h>
+
+#ifdef CONFIG_NET_SOCK_MSG
+
+__rust_helper struct sk_psock *rust_helper_sk_psock_get(struct sock *sk)
+{
+	return sk_psock_get(sk);
+}
+
+__rust_helper void rust_helper_sk_psock_put(struct sock *sk,
+					    struct sk_psock *psock)
+{
+	sk_psock_put(sk, psock);
+}
+
+__rust_helper bool
+rust_helper_sk_psock_queue_empty(const struct sk_psock *psock)
+{
+	return sk_psock_queue_empty(psock);
+}
+
+#endif
