@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sockmap support for vsock: the `struct proto` of a vsock socket in a sockmap.
+//!
+//! This object is a part of `vsock` and takes the place of the C version,
+//! [`net/vmw_vsock/vsock_bpf.c`](srctree/net/vmw_vsock/vsock_bpf.c). What a receive does is in
+//! `recv`; what it needs to know about a vsock socket is in `vsock`, the only file here besides
+//! this one that sees C types.
+
+use kernel::{
+    bindings,
+    error::from_result,
+    net::{
+        psock::{
+            SockmapOps,
+            SockmapProto, //
+        },
+        sock::Sock,
+        socket::{
+            MsgFlags,
+            MsgHdr, //
+        },
+    },
+    prelude::*,
+    sync::global_lock, //
+};
+
+mod recv;
+mod vsock;
+
+use vsock::VsockRef;
+
+global_lock! {
+    // SAFETY: `vsock_bpf_build_proto()` initialises it, before a socket can exist.
+    unsafe(uninit) static VSOCK_PROT_LOCK: SpinLockIrq<()> = ();
+}
+
+/// What a vsock socket in a sockmap has in place of `vsock_proto`.
+static VSOCK_BPF_PROT: SockmapProto<Vsock, VSOCK_PROT_LOCK> = SockmapProto::new(&VSOCK_PROT_LOCK);
+
+/// The sockets of `AF_VSOCK`.
+enum Vsock {}
+
+impl SockmapOps for Vsock {
+    /// Refuses sockets without a transport ([`ENODEV`]), and those whose transport cannot give its
+    /// packets to a verdict ([`EOPNOTSUPP`]).
+    fn may_enter(sk: &Sock) -> Result {
+        VsockRef::new(sk)?.has_read_skb()
+    }
+
+    fn recvmsg(sk: &Sock, msg: &mut MsgHdr, len: usize, flags: MsgFlags) -> Result<usize> {
+        recv::recvmsg(sk, msg, len, flags)
+    }
+}
+
+/// Makes the replacement of `vsock_proto`.
+///
+/// # Safety
+///
+/// To be called once, when the module is loaded, before there is a vsock socket.
+#[export]
+pub unsafe extern "C" fn vsock_bpf_build_proto() {
+    // SAFETY: This is the only place that initialises it, and the caller calls it once.
+    unsafe { VSOCK_PROT_LOCK.init() };
+    // SAFETY: `vsock_proto` is a static of this module, and the lock has been initialised.
+    unsafe { VSOCK_BPF_PROT.build(&raw mut bindings::vsock_proto) };
+}
+
+/// Replaces the proto of a vsock socket that enters a sockmap, or restores it.
+///
+/// Returns 0, `-ENODEV` or `-EOPNOTSUPP`.
+///
+/// # Safety
+///
+/// `sk` must be a vsock socket and `psock` its psock. With `restore` the caller holds
+/// `sk_callback_lock` for writing, without it the socket lock.
+#[export]
+pub unsafe extern "C" fn vsock_bpf_update_proto(
+    sk: *mut bindings::sock,
+    psock: *mut bindings::sk_psock,
+    restore: bool,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the safety requirements; the lock is initialised as there is a vsock socket.
+        unsafe { VSOCK_BPF_PROT.update(sk, psock, restore) }?;
+        Ok(0)
+    })
+}
