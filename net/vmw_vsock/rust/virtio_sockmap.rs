@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sockmap support for vsock: how the virtio transports give their packets to a verdict.
+//!
+//! This object is a part of `vmw_vsock_virtio_transport_common`, which the virtio, the vhost and
+//! the loopback transport share, and takes the place of the C version of
+//! `virtio_transport_read_skb()`.
+
+use kernel::{
+    bindings,
+    error::from_result,
+    net::{
+        psock::ReadActor,
+        sock::Sock, //
+    },
+    prelude::*, //
+};
+
+mod virtio;
+
+use virtio::VirtioRef;
+
+/// Gives all packets in the receive queue of `sk` to `actor`, which runs the verdict.
+///
+/// The peer is told about the space once, when the queue is empty.
+///
+/// Called with the socket lock held, in process context; no spinlock is held while the actor runs.
+/// May sleep. The loop ends, as packets only come in under the socket lock.
+///
+/// # Errors
+///
+/// When no packet was taken: [`EAGAIN`] if there was none, [`ENOMEM`] if one could not be made
+/// ready (it stays in the queue), else what the actor reports.
+fn read_skb(vsk: &VirtioRef<'_>, sk: &Sock, actor: ReadActor) -> Result<usize> {
+    let mut result = Err(EAGAIN);
+    let mut took_any = false;
+
+    loop {
+        let step = match vsk.take(sk) {
+            Ok(Some(skb)) => actor.hand_over(sk, skb),
+            Ok(None) => break,
+            Err(err) => {
+                result = result.or(Err(err));
+                break;
+            }
+        };
+        took_any = true;
+        result = match (result, step) {
+            (Ok(total), Ok(bytes)) => Ok(bytes.saturating_add(total)),
+            // The verdict has dropped the packet. Those behind it have to be judged all the same,
+            // as nothing else starts the next run.
+            (Ok(total), Err(_)) => Ok(total),
+            (Err(_), step) => step,
+        };
+    }
+
+    if took_any {
+        vsk.send_credit_update();
+    }
+    result
+}
+
+/// Gives all packets in the receive queue of a socket to `recv_actor`.
+///
+/// Returns the number of bytes that the actor took, or a negative errno, see [`read_skb`].
+///
+/// # Safety
+///
+/// `vsk` must be a socket with a virtio transport, locked by the caller, who may sleep.
+/// `recv_actor` must consume the packets that it is given.
+#[export]
+pub unsafe extern "C" fn virtio_transport_read_skb(
+    vsk: *mut bindings::vsock_sock,
+    recv_actor: bindings::skb_read_actor_t,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the safety requirements.
+        let actor = unsafe { ReadActor::from_raw(recv_actor) }?;
+        // SAFETY: By the safety requirements; `sk` is the first field of a `struct vsock_sock`.
+        let sk = unsafe { Sock::from_raw(vsk.cast()) };
+        // SAFETY: By the safety requirements.
+        let vsk = unsafe { VirtioRef::from_raw(vsk) }?;
+
+        let bytes = read_skb(&vsk, sk, actor)?;
+        Ok(c_int::try_from(bytes).unwrap_or(c_int::MAX))
+    })
+}
