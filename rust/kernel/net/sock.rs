@@ -1,36 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The network layer's view of a socket, and its lock.
-//!
-//! The socket lock is taken in process context, may sleep, and is what a protocol holds while it
-//! looks at connection state. Whoever waits for data must give it up first: the receive path of
-//! every peer takes it too. Here that rule is a type. [`SockLock`] proves that the lock is held,
-//! and [`SockLock::wait`] consumes it and returns a new one, so that no state read before the
-//! sleep can be mistaken for state after it.
+//! The network layer's view of a socket.
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
 use crate::{
     bindings,
-    error::code::{
-        EINTR,
-        ERESTARTSYS, //
+    error::{
+        code::{
+            EINTR,
+            ERESTARTSYS, //
+        },
+        Error, //
     },
-    error::Error,
     prelude::*,
     task::MAX_SCHEDULE_TIMEOUT,
-    types::{
-        NotThreadSafe,
-        Opaque, //
-    },
+    types::Opaque, //
 };
 
-use core::ptr::addr_of;
-
-/// The bit by which a socket knows that a reader waits for data.
-const WAITDATA: c_int = bindings::socket_flags_SOCKWQ_ASYNC_WAITDATA as c_int;
-
-/// The kind of a socket, the second argument of `socket(2)`.
+/// The type of a socket, the second argument of `socket(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SockType {
     /// `SOCK_STREAM`: bytes without boundaries.
@@ -39,7 +27,7 @@ pub enum SockType {
     SeqPacket,
     /// `SOCK_DGRAM`: records, not connected.
     Dgram,
-    /// Any other kind.
+    /// Any other type.
     Other,
 }
 
@@ -52,7 +40,7 @@ pub enum SockType {
 pub struct Sock(Opaque<bindings::sock>);
 
 // SAFETY: `struct sock` is shared between contexts by design: what is read through `&Sock` is
-// either constant after creation, read as a single word, or behind the socket lock.
+// constant after creation or read as a single word.
 unsafe impl Sync for Sock {}
 
 impl Sock {
@@ -73,7 +61,7 @@ impl Sock {
         self.0.get()
     }
 
-    /// Returns the address family, `AF_*`. Needs no lock: it never changes.
+    /// Returns the address family, `AF_*`.
     #[inline]
     pub fn family(&self) -> u16 {
         // SAFETY: The socket is live by the type invariant, and the family is set before the
@@ -81,9 +69,9 @@ impl Sock {
         unsafe { (*self.as_raw()).__sk_common.skc_family }
     }
 
-    /// Returns what kind of socket this is. Needs no lock: it never changes.
+    /// Returns the type of the socket.
     #[inline]
-    pub fn kind(&self) -> SockType {
+    pub fn sk_type(&self) -> SockType {
         // SAFETY: The socket is live by the type invariant, and `sk_type` is set before the socket
         // is reachable and constant from then on.
         match u32::from(unsafe { (*self.as_raw()).sk_type }) {
@@ -94,211 +82,110 @@ impl Sock {
         }
     }
 
-    /// Returns the queue on which the tasks wait that use this socket.
-    ///
-    /// C function: `sk_sleep()` in [`include/net/sock.h`](srctree/include/net/sock.h)
-    fn wait_queue(&self) -> *mut bindings::wait_queue_head_t {
-        // SAFETY: The socket is live by the type invariant. A socket in a `recvmsg` call belongs to
-        // an open file, so `sk_wq` is set and stays.
-        unsafe { bindings::sk_sleep(self.as_raw()) }
-    }
-
-    /// Takes the socket lock. May sleep: process context only, no spinlock held.
-    ///
-    /// C function: `lock_sock()` in [`include/net/sock.h`](srctree/include/net/sock.h)
-    #[inline]
-    pub fn lock(&self) -> SockLock<'_> {
-        // SAFETY: The socket is live by the type invariant. The caller is in process context, as
-        // documented.
-        unsafe { bindings::lock_sock(self.as_raw()) };
-        SockLock {
-            sk: self,
-            _not_send: NotThreadSafe,
-        }
-    }
-
-    /// Returns how long a receive may wait, and remembers how long the caller asked for.
-    ///
-    /// `nonblock` is whether the caller said `MSG_DONTWAIT`. Needs no lock.
-    ///
-    /// C function: `sock_rcvtimeo()` in [`include/net/sock.h`](srctree/include/net/sock.h)
-    #[inline]
-    pub fn receive_timeout(&self, nonblock: bool) -> Timeout {
-        // SAFETY: The socket is live by the type invariant; the function reads one word of it.
-        Timeout(unsafe { bindings::sock_rcvtimeo(self.as_raw(), nonblock) })
-    }
-
-    /// Returns the number of bytes a receive of `len` bytes must gather before it returns.
-    ///
-    /// That is `len` with `waitall` (`MSG_WAITALL`), else `SO_RCVLOWAT` or `len`, whichever is
-    /// smaller; never 0. Needs no lock.
-    ///
-    /// C function: `sock_rcvlowat()` in [`include/net/sock.h`](srctree/include/net/sock.h)
-    #[inline]
-    pub fn receive_target(&self, waitall: bool, len: usize) -> usize {
-        let len = c_int::try_from(len).unwrap_or(c_int::MAX);
-        // SAFETY: The socket is live by the type invariant; the function reads one word of it.
-        let target = unsafe { bindings::sock_rcvlowat(self.as_raw(), waitall.into(), len) };
-        usize::try_from(target).unwrap_or(1)
-    }
-}
-
-/// What is left of the time that a blocking call may wait, in jiffies.
-///
-/// It counts down over any number of sleeps, so that a wake-up for nothing does not start it anew.
-#[derive(Clone, Copy)]
-pub struct Timeout(c_long);
-
-impl Timeout {
-    /// Returns whether no time is left.
-    #[inline]
-    pub fn expired(&self) -> bool {
-        self.0 <= 0
-    }
-
-    /// Returns the error for a wait that a signal ended: the call is restarted if it had no time
-    /// limit ([`ERESTARTSYS`]), and fails with [`EINTR`] if it had one.
-    ///
-    /// C function: `sock_intr_errno()` in [`include/net/sock.h`](srctree/include/net/sock.h)
-    #[inline]
-    pub fn interrupted(&self) -> Error {
-        if self.0 == MAX_SCHEDULE_TIMEOUT {
-            ERESTARTSYS
-        } else {
-            EINTR
-        }
-    }
-}
-
-/// Proof that the current task holds the lock of a socket; releases it when dropped.
-///
-/// Dropping may run the backlog of the socket and thus send packets and wake tasks. No spinlock
-/// may be held then.
-///
-/// # Invariants
-///
-/// The current task holds the socket lock of `sk`.
-#[must_use = "the socket is unlocked at once when the guard is not kept"]
-pub struct SockLock<'a> {
-    sk: &'a Sock,
-    _not_send: NotThreadSafe,
-}
-
-impl<'a> SockLock<'a> {
-    /// Returns the socket that is locked.
-    #[inline]
-    pub fn sock(&self) -> &'a Sock {
-        self.sk
-    }
-
-    /// Returns whether the local side shut down receiving (`RCV_SHUTDOWN`).
+    /// Returns whether the local side shut down receiving, `RCV_SHUTDOWN`.
     #[inline]
     pub fn receive_shutdown(&self) -> bool {
-        // SAFETY: The socket is live by the type invariant of `Sock`; volatile because some
-        // protocols write the field without the lock.
-        let shutdown = unsafe { addr_of!((*self.sk.as_raw()).sk_shutdown).read_volatile() };
+        // SAFETY: The socket is live by the type invariant. Volatile, as other contexts write the
+        // field without the socket lock.
+        let shutdown = unsafe { (&raw const (*self.as_raw()).sk_shutdown).read_volatile() };
         u32::from(shutdown) & bindings::RCV_SHUTDOWN != 0
     }
 
     /// Returns whether an error is pending on the socket (`sk_err`), without clearing it.
     #[inline]
     pub fn has_error(&self) -> bool {
-        // SAFETY: The socket is live by the type invariant of `Sock`; volatile because an error is
-        // reported without the lock.
-        unsafe { addr_of!((*self.sk.as_raw()).sk_err).read_volatile() != 0 }
+        // SAFETY: The socket is live by the type invariant. Volatile, as an error is reported
+        // without the socket lock.
+        unsafe { (&raw const (*self.as_raw()).sk_err).read_volatile() != 0 }
     }
 
-    /// Returns whether the socket is in the state `TCP_ESTABLISHED`, which every connected socket
-    /// has, whatever its protocol.
+    /// Returns whether the state is `TCP_ESTABLISHED`, that of a connected socket of any protocol.
     #[inline]
     pub fn is_established(&self) -> bool {
-        // SAFETY: The socket is live by the type invariant of `Sock`; volatile because the state
-        // is read without the lock in C, so it is written with `WRITE_ONCE()`.
-        let state = unsafe { addr_of!((*self.sk.as_raw()).__sk_common.skc_state).read_volatile() };
+        // SAFETY: The socket is live by the type invariant. Volatile, as a transport that goes
+        // away writes the state without the socket lock.
+        let state = unsafe { (&raw const (*self.as_raw()).__sk_common.skc_state).read_volatile() };
         u32::from(state) == bindings::TCP_ESTABLISHED
     }
 
-    /// Gives the lock up, sleeps until `waiter` is woken, a signal comes or `timeout` has passed,
-    /// and takes the lock again. `timeout` is reduced by the time slept.
+    /// Returns what the socket calls when data has come, to be compared.
     ///
-    /// A wake-up that comes between the registration of `waiter` and the sleep is not lost: the
-    /// call then returns at once. Everything that was learned about the socket before the call
-    /// has to be looked up anew.
-    ///
-    /// Sleeps: process context only, no spinlock held.
-    ///
-    /// C function: `wait_woken()` in [`kernel/sched/wait.c`](srctree/kernel/sched/wait.c)
-    pub fn wait(self, waiter: Pin<&mut Waiter<'a>>, timeout: &mut Timeout) -> Self {
-        let sk = self.sk;
-        drop(self);
-        timeout.0 = waiter.sleep(timeout.0);
-        sk.lock()
-    }
-}
-
-impl Drop for SockLock<'_> {
+    /// It changes when the socket gets a verdict and when it loses it.
     #[inline]
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant the current task holds the lock.
-        unsafe { bindings::release_sock(self.sk.as_raw()) };
+    pub fn data_ready(&self) -> DataReady {
+        // SAFETY: The socket is live by the type invariant. Volatile, as the field is written
+        // with `sk_callback_lock` held, which readers do not take.
+        DataReady(unsafe { (&raw const (*self.as_raw()).sk_data_ready).read_volatile() })
     }
-}
 
-/// An entry on the wait queue of a socket, for one blocking receive.
-///
-/// It has to be made before the caller looks for data, so that data which comes after the look
-/// wakes the caller. While it exists the socket is marked as having a reader that waits.
-///
-/// # Invariants
-///
-/// `entry` is on the wait queue of `sk`, for the current task.
-#[pin_data(PinnedDrop)]
-pub struct Waiter<'a> {
-    #[pin]
-    entry: Opaque<bindings::wait_queue_entry>,
-    sk: &'a Sock,
-    _not_send: NotThreadSafe,
-}
-
-impl<'a> Waiter<'a> {
-    /// Puts the current task on the wait queue of the socket that `lock` locks.
+    /// Returns how long a receive may wait; not at all with `nonblock`.
     ///
-    /// C function: `add_wait_queue()` in [`kernel/sched/wait.c`](srctree/kernel/sched/wait.c)
-    pub fn new(lock: &SockLock<'a>) -> impl PinInit<Self> {
-        let sk = lock.sock();
-        pin_init!(Self {
-            // INVARIANT: The entry is put on the queue here, and only taken off in `drop`.
-            entry <- Opaque::ffi_init(move |slot| {
-                // SAFETY: `slot` is valid for writes.
-                unsafe { bindings::init_wait(slot) };
-                // SAFETY: `slot` was initialised just now, and nobody else knows it yet.
-                unsafe { (*slot).func = Some(bindings::woken_wake_function) };
-                // SAFETY: `slot` is an initialised entry that stays where it is until `drop` takes
-                // it off the queue; the queue belongs to `sk`, which is live for `'a`.
-                unsafe { bindings::add_wait_queue(sk.wait_queue(), slot) };
-                // SAFETY: `sk` is live and has a wait queue, see `wait_queue()`.
-                unsafe { bindings::sk_set_bit(WAITDATA, sk.as_raw()) };
-            }),
-            sk,
-            _not_send: NotThreadSafe,
-        })
+    /// C function: `sock_rcvtimeo()` in [`include/net/sock.h`](srctree/include/net/sock.h)
+    #[inline]
+    pub fn rcvtimeo(&self, nonblock: bool) -> Timeout {
+        // SAFETY: The socket is live by the type invariant; the function reads one word of it.
+        Timeout(unsafe { bindings::sock_rcvtimeo(self.as_raw(), nonblock) })
     }
 
-    /// Sleeps for at most `timeout` jiffies and returns what is left of them.
-    fn sleep(self: Pin<&mut Self>, timeout: c_long) -> c_long {
-        // SAFETY: By the type invariant the entry is on a wait queue for the current task and
-        // wakes by `woken_wake_function()`, as `wait_woken()` asks for. The caller holds no lock.
-        unsafe { bindings::wait_woken(self.entry.get(), bindings::TASK_INTERRUPTIBLE, timeout) }
+    /// Returns the number of bytes that a receive of `len` bytes must gather before it returns.
+    ///
+    /// That is `len` with `waitall`, else `SO_RCVLOWAT` or `len`, whichever is smaller; never 0.
+    ///
+    /// C function: `sock_rcvlowat()` in [`include/net/sock.h`](srctree/include/net/sock.h)
+    #[inline]
+    pub fn rcvlowat(&self, waitall: bool, len: usize) -> usize {
+        let len = c_int::try_from(len).unwrap_or(c_int::MAX);
+        // SAFETY: The socket is live by the type invariant; the function reads one word of it.
+        let bytes = unsafe { bindings::sock_rcvlowat(self.as_raw(), waitall.into(), len) };
+        usize::try_from(bytes).unwrap_or(1)
     }
 }
 
-#[pinned_drop]
-impl PinnedDrop for Waiter<'_> {
-    fn drop(self: Pin<&mut Self>) {
-        // SAFETY: `sk` is live and has a wait queue, see `wait_queue()`.
-        unsafe { bindings::sk_clear_bit(WAITDATA, self.sk.as_raw()) };
-        // SAFETY: By the type invariant the entry is on this queue. Afterwards no wake-up can
-        // reach it, so that its memory may be reused.
-        unsafe { bindings::remove_wait_queue(self.sk.wait_queue(), self.entry.get()) };
+/// What a socket calls when data has come. It can only be compared.
+#[derive(Clone, Copy)]
+pub struct DataReady(Option<unsafe extern "C" fn(*mut bindings::sock)>);
+
+impl PartialEq for DataReady {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.map(|function| function as usize) == other.0.map(|function| function as usize)
+    }
+}
+
+/// What is left of the time that a blocking call may wait, in jiffies.
+#[derive(Clone, Copy)]
+pub struct Timeout(c_long);
+
+impl Timeout {
+    /// Takes what is left, as C code returned it.
+    #[inline]
+    pub(crate) fn set(&mut self, jiffies: c_long) {
+        self.0 = jiffies;
+    }
+
+    /// Returns what is left, to hand to C code.
+    #[inline]
+    pub(crate) fn get(&self) -> c_long {
+        self.0
+    }
+
+    /// Returns whether no time is left.
+    #[inline]
+    pub fn expired(&self) -> bool {
+        self.0 <= 0
+    }
+
+    /// Returns the error for a wait that a signal ended.
+    ///
+    /// It is [`ERESTARTSYS`] if there is no time limit, so that the call is restarted, and
+    /// [`EINTR`] if there is one.
+    ///
+    /// C function: `sock_intr_errno()` in [`include/net/sock.h`](srctree/include/net/sock.h)
+    #[inline]
+    pub fn intr_errno(&self) -> Error {
+        if self.0 == MAX_SCHEDULE_TIMEOUT {
+            ERESTARTSYS
+        } else {
+            EINTR
+        }
     }
 }
