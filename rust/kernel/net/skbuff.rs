@@ -27,9 +27,6 @@ use core::{
 /// the only reference.
 pub struct SkBuff(NonNull<bindings::sk_buff>);
 
-// SAFETY: A socket buffer belongs to whoever holds it, in whatever context.
-unsafe impl Send for SkBuff {}
-
 impl SkBuff {
     /// Takes ownership of a socket buffer.
     ///
@@ -69,10 +66,12 @@ impl SkBuff {
 
     /// Takes `bytes` bytes off the front.
     ///
-    /// May allocate atomically, to move fragments into the linear part. Does not sleep.
+    /// Does not sleep; may allocate atomically, to move fragments into the linear part.
     ///
-    /// Fails with [`ENOMEM`] if that did not work, and with [`EINVAL`] if the buffer is shorter
-    /// than that; the buffer is then as before.
+    /// # Errors
+    ///
+    /// [`ENOMEM`] if that did not work, [`EINVAL`] if the buffer is shorter than that. The buffer
+    /// is then as before.
     ///
     /// C function: `pskb_pull()` in [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
     pub fn pull(&mut self, bytes: u32) -> Result {
@@ -87,21 +86,26 @@ impl SkBuff {
         Ok(())
     }
 
-    /// Makes `sk` the owner of the buffer if nobody owns it yet, so that `skb->sk` is set.
+    /// Makes `sk` the owner of the buffer if it has none, so that `skb->sk` is set.
     ///
-    /// The buffer holds a reference to `sk` until it is freed or gets another owner. No memory is
-    /// charged to `sk`. Does not sleep.
+    /// The buffer then holds a reference to `sk` until it is freed or gets another owner. No memory
+    /// is charged to `sk`. Does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// [`ENOENT`] if `sk` is being freed.
     ///
     /// C function: `skb_set_owner_sk_safe()` in [`include/net/sock.h`](srctree/include/net/sock.h)
-    pub fn ensure_owner(&mut self, sk: &Sock) {
+    pub fn set_owner_sk_safe(&mut self, sk: &Sock) -> Result {
         // SAFETY: The buffer is valid and ours alone by the type invariant.
-        let owner = unsafe { (*self.as_raw()).sk };
-        if owner.is_null() {
-            // A socket that is being freed gets no new reference. The caller has a live one, so
-            // that this does not fail; if it did, the buffer would stay without owner.
-            //
-            // SAFETY: The buffer is valid and ours alone, `sk` is live.
-            let _ = unsafe { bindings::skb_set_owner_sk_safe(self.as_raw(), sk.as_raw()) };
+        if !unsafe { (*self.as_raw()).sk }.is_null() {
+            return Ok(());
+        }
+        // SAFETY: The buffer is valid and ours alone, `sk` is live.
+        if unsafe { bindings::skb_set_owner_sk_safe(self.as_raw(), sk.as_raw()) } {
+            Ok(())
+        } else {
+            Err(ENOENT)
         }
     }
 }
@@ -131,17 +135,19 @@ impl SkBuffQueue {
     /// `ptr` must point to an initialised queue of buffers that are not shared, and nobody else may
     /// use the queue during `'a`: the caller holds the lock that protects it.
     #[inline]
-    pub unsafe fn from_raw<'a>(ptr: *mut bindings::sk_buff_head) -> &'a mut Self {
+    pub unsafe fn from_raw<'a>(ptr: *mut bindings::sk_buff_head) -> Pin<&'a mut Self> {
         // SAFETY: The caller promises a valid queue and that it is ours; `Self` is a transparent
         // wrapper.
-        unsafe { &mut *ptr.cast() }
+        let queue = unsafe { &mut *ptr.cast::<Self>() };
+        // SAFETY: C code does not move the queue, and nobody can through the pinned reference.
+        unsafe { Pin::new_unchecked(queue) }
     }
 
     /// Takes the first buffer.
     ///
     /// C function: `__skb_dequeue()` in [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
     #[inline]
-    pub fn pop(&mut self) -> Option<SkBuff> {
+    pub fn pop(self: Pin<&mut Self>) -> Option<SkBuff> {
         // SAFETY: The queue is valid and ours by the type invariant and the exclusive reference.
         let skb = unsafe { bindings::__skb_dequeue(self.0.get()) };
         // INVARIANT: The queue held the only reference, and now the buffer is in no queue.
@@ -153,7 +159,7 @@ impl SkBuffQueue {
     /// C function: `__skb_queue_head()` in
     /// [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
     #[inline]
-    pub fn push_front(&mut self, skb: SkBuff) {
+    pub fn push_front(self: Pin<&mut Self>, skb: SkBuff) {
         // SAFETY: The queue is valid and ours; the buffer is in no queue and its reference moves
         // into this one.
         unsafe { bindings::__skb_queue_head(self.0.get(), skb.into_raw()) };
