@@ -14,13 +14,13 @@ use crate::{
     bindings,
     net::{
         skbuff::SkBuff,
-        sock::{
-            Sock,
-            SockLock, //
-        },
+        sock::Sock,
         socket::{
+            bytes_or_errno,
             MsgFlags,
-            MsgHdr, //
+            MsgHdr,
+            SockLock,
+            Socket, //
         },
     },
     prelude::*,
@@ -42,16 +42,15 @@ use crate::{
 use core::{
     marker::PhantomData,
     ptr::{
-        addr_of_mut,
+        self,
         NonNull, //
     },
 };
 
 /// A reference to the psock of a socket, which is what keeps it alive.
 ///
-/// Who drops the last one takes the socket out of the sockmap for good, and takes
-/// `sk_callback_lock` for it. So it is got before the socket lock is taken, and dropped after the
-/// lock was released: declare it first.
+/// Who drops the last one restores the proto of the socket, with `sk_callback_lock` held. That is
+/// no work for under the socket lock, so take the reference before the lock and it is dropped after.
 ///
 /// # Invariants
 ///
@@ -87,22 +86,27 @@ impl<'a> PsockRef<'a> {
         unsafe { bindings::sk_psock_queue_empty(self.psock.as_ptr()) }
     }
 
-    /// Copies at most `len` bytes of what was passed or redirected to the socket into `msg`, and
-    /// returns the number of bytes copied; 0 if there was nothing. Does not wait.
+    /// Copies at most `len` bytes of what was passed or redirected to the socket into `msg`.
     ///
-    /// `lock` keeps other readers away. May fault in user memory and so sleep.
+    /// Returns the number of bytes copied; 0 if there was nothing. Does not wait, but may sleep to
+    /// fault user memory in. The lock keeps other readers away.
     ///
-    /// Fails with [`EFAULT`] if the buffer of user space cannot be written.
+    /// # Errors
+    ///
+    /// [`EFAULT`] if the buffer of user space cannot be written, [`EINVAL`] if `lock` is that of
+    /// another socket.
     ///
     /// C function: `sk_msg_recvmsg()` in [`net/core/skmsg.c`](srctree/net/core/skmsg.c)
-    pub fn recv(
+    pub fn recvmsg(
         &self,
         lock: &SockLock<'_>,
-        msg: &mut MsgHdr,
+        msg: Pin<&mut MsgHdr>,
         len: usize,
         flags: MsgFlags,
     ) -> Result<usize> {
-        debug_assert!(core::ptr::eq(lock.sock(), self.sk));
+        if !ptr::eq(lock.sk(), self.sk) {
+            return Err(EINVAL);
+        }
 
         let len = c_int::try_from(len).unwrap_or(c_int::MAX);
         // SAFETY: Socket, psock and message are live. The socket lock is held, which is what the
@@ -117,7 +121,7 @@ impl<'a> PsockRef<'a> {
                 flags.as_raw(),
             )
         };
-        bytes(copied)
+        bytes_or_errno(copied)
     }
 }
 
@@ -127,16 +131,6 @@ impl Drop for PsockRef<'_> {
         // SAFETY: By the type invariant one reference is ours to give up, and `sk` is its socket.
         unsafe { bindings::sk_psock_put(self.sk.as_raw(), self.psock.as_ptr()) };
     }
-}
-
-/// Takes what a C function returned, a number of bytes or a negative errno, apart.
-///
-/// # Errors
-///
-/// The error that the number stands for.
-#[inline]
-pub fn bytes(ret: c_int) -> Result<usize> {
-    usize::try_from(ret).map_err(|_| Error::from_errno(ret))
 }
 
 /// Where a protocol hands over a received packet: for a socket in a sockmap it runs the verdict.
@@ -162,16 +156,19 @@ impl ReadActor {
     /// Hands a packet over, and returns how many bytes were taken.
     ///
     /// The verdict runs here: it may free the packet, queue it to this or another socket, and wake
-    /// tasks. No spinlock that those paths take may be held; the socket lock may.
+    /// tasks. It may look at the socket of the packet, so that a packet without one gets `sk`. No
+    /// spinlock that those paths take may be held; the socket lock may. Does not sleep.
     ///
     /// # Errors
     ///
-    /// What the actor reports, such as [`EIO`] for a redirect to a socket that is gone. The packet
-    /// is then dropped.
+    /// What the actor reports, such as [`EIO`] for a redirect to a socket that is gone, and
+    /// [`ENOENT`] if `sk` is being freed. The packet is then dropped.
     #[inline]
-    pub fn hand_over(&self, sk: &Sock, skb: SkBuff) -> Result<usize> {
-        // SAFETY: `sk` is live, the buffer is valid and its ownership goes to the actor.
-        bytes(unsafe { (self.0)(sk.as_raw(), skb.into_raw()) })
+    pub fn hand_over(&self, sk: &Sock, mut skb: SkBuff) -> Result<usize> {
+        skb.set_owner_sk_safe(sk)?;
+        // SAFETY: `sk` is live, the buffer is valid, has a socket, and its ownership goes to the
+        // actor.
+        bytes_or_errno(unsafe { (self.0)(sk.as_raw(), skb.into_raw()) })
     }
 }
 
@@ -179,7 +176,8 @@ impl ReadActor {
 pub trait SockmapOps {
     /// Decides whether a socket may enter a sockmap.
     ///
-    /// Called with the socket lock held, possibly in atomic context: must not sleep.
+    /// Called with the socket lock or its spinlock held by who puts the socket into a map, and
+    /// with `sk_callback_lock` held when a program of the map is taken away. Must not sleep.
     ///
     /// # Errors
     ///
@@ -188,18 +186,24 @@ pub trait SockmapOps {
 
     /// Receives for a socket in a sockmap: at most `len` bytes into `msg`.
     ///
-    /// Called in process context without locks. The socket may be in the sockmap no more.
+    /// Called without locks. The socket may be in the sockmap no more.
     ///
     /// # Errors
     ///
     /// What `recvmsg(2)` is to return.
-    fn recvmsg(sk: &Sock, msg: &mut MsgHdr, len: usize, flags: MsgFlags) -> Result<usize>;
+    fn recvmsg(
+        socket: &Socket,
+        msg: Pin<&mut MsgHdr>,
+        len: usize,
+        flags: MsgFlags,
+    ) -> Result<usize>;
 }
 
 /// The `struct proto` that the sockets of a protocol have while they are in a sockmap.
 ///
 /// It is the protocol's own one, the base, with `close`, `recvmsg` and `sock_is_readable` replaced.
-/// Should the base change, because a module that it is in was loaded anew, the copy is made again.
+/// It is made again should the base change, as it does for a protocol whose base is in another
+/// module that was loaded anew.
 ///
 /// # Invariants
 ///
@@ -217,12 +221,14 @@ pub struct SockmapProto<T: SockmapOps, L: GlobalLockBackend + 'static> {
 unsafe impl<T: SockmapOps, L: GlobalLockBackend> Sync for SockmapProto<T, L> {}
 
 impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
-    /// Makes a value for a `static`. `rebuild` is a lock of its own that is safe in any context.
+    /// Makes a value for a `static`.
+    ///
+    /// `rebuild` is a lock for this purpose alone, of a kind that can be taken in any context.
     pub const fn new(rebuild: &'static GlobalLock<L>) -> Self {
         // INVARIANT: `base` is null.
         Self {
             prot: Opaque::zeroed(),
-            base: Atomic::new(core::ptr::null_mut()),
+            base: Atomic::new(ptr::null_mut()),
             rebuild,
             _ops: PhantomData,
         }
@@ -232,8 +238,9 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
     ///
     /// # Safety
     ///
-    /// `base` must point to a `struct proto` that is valid while sockets use it, and
-    /// [`GlobalLock::init`] must have been called for the lock given to [`SockmapProto::new`].
+    /// `base` must point to a `struct proto` of the protocol itself, not to this one, that is valid
+    /// while sockets use it. [`GlobalLock::init`] must have been called for the lock given to
+    /// [`SockmapProto::new`].
     pub unsafe fn build(&'static self, base: *mut bindings::proto) {
         // Pairs with the `Release` below: who sees `base` sees what was made from it.
         if self.base.load(Acquire) == base {
@@ -246,22 +253,25 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
         }
 
         let prot = self.prot.get();
-        // SAFETY: `base` is valid by the safety requirements and, being another one than `prot`
-        // was made from, does not overlap it. We are the only writer, as we hold the lock.
-        unsafe { core::ptr::copy_nonoverlapping(base, prot, 1) };
+        // SAFETY: `base` is valid by the safety requirements, which also say that it is not `prot`.
+        // We are the only writer, as we hold the lock.
+        unsafe { ptr::copy_nonoverlapping(base, prot, 1) };
         // SAFETY: `prot` is valid for writes, and we are the only writer.
-        unsafe { addr_of_mut!((*prot).close).write(Some(bindings::sock_map_close)) };
+        unsafe { (*prot).close = Some(bindings::sock_map_close) };
         // SAFETY: As above.
-        unsafe { addr_of_mut!((*prot).recvmsg).write(Some(Self::recvmsg_callback)) };
+        unsafe { (*prot).recvmsg = Some(Self::recvmsg_callback) };
         // SAFETY: As above.
-        unsafe { addr_of_mut!((*prot).sock_is_readable).write(Some(bindings::sk_msg_is_readable)) };
+        unsafe { (*prot).sock_is_readable = Some(bindings::sk_msg_is_readable) };
 
         // INVARIANT: `prot` was made from `base`, and the lock is held.
         self.base.store(base, Release);
     }
 
-    /// Replaces the `struct proto` of a socket that enters a sockmap, or restores it when the
-    /// socket leaves. This is the protocol's `psock_update_sk_prot`.
+    /// Replaces the `struct proto` of a socket that enters a sockmap, or restores it.
+    ///
+    /// This is the protocol's `psock_update_sk_prot`. Core calls it when a socket enters a map,
+    /// again when it loses a program, and with `restore` when it leaves the last map. Does not
+    /// sleep.
     ///
     /// # Errors
     ///
@@ -269,9 +279,9 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
     ///
     /// # Safety
     ///
-    /// `sk` and `psock` must be valid and belong together. With `restore` the caller holds
-    /// `sk_callback_lock` for writing, without it the socket lock. The requirements of
-    /// [`SockmapProto::build`] hold for the lock.
+    /// `sk` and `psock` must be valid and belong together. The caller must hold the socket lock,
+    /// its spinlock, or `sk_callback_lock` for writing; the last of these with `restore`. The lock
+    /// given to [`SockmapProto::new`] must be initialised.
     pub unsafe fn update(
         &'static self,
         sk: *mut bindings::sock,
@@ -294,8 +304,8 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
         // SAFETY: `sk` is valid for the duration of the call.
         T::may_enter(unsafe { Sock::from_raw(sk) })?;
 
-        // SAFETY: `base` was the proto of a live socket when the psock was made, and `sk` keeps
-        // its module loaded. The lock is initialised by the safety requirements.
+        // SAFETY: `base` was the proto of the socket before it had a psock, so it is the protocol's
+        // own; `sk` keeps its module loaded. The lock is initialised by the safety requirements.
         unsafe { self.build(base) };
         // SAFETY: `sk` is valid, and `prot` is complete and static.
         unsafe { bindings::sock_replace_proto(sk, self.prot.get()) };
@@ -306,20 +316,22 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
     ///
     /// # Safety
     ///
-    /// As `proto::recvmsg` asks for: `sk` and `msg` are valid for the duration of the call, which
-    /// is in process context with no lock held.
+    /// As for `proto::recvmsg` of a socket of user space: `sk` and `msg` are valid for the duration
+    /// of the call, an open file keeps `sk_socket`, and no lock is held.
     unsafe extern "C" fn recvmsg_callback(
         sk: *mut bindings::sock,
         msg: *mut bindings::msghdr,
         len: usize,
         flags: c_int,
     ) -> c_int {
-        // SAFETY: By the safety requirements.
-        let sk = unsafe { Sock::from_raw(sk) };
+        // SAFETY: By the safety requirements; the field is stable while the file is open.
+        let socket = unsafe { (*sk).sk_socket };
+        // SAFETY: By the safety requirements; a receive call is in process context.
+        let socket = unsafe { Socket::from_raw(socket) };
         // SAFETY: By the safety requirements; the message of a receive call is a destination.
         let msg = unsafe { MsgHdr::from_raw(msg) };
 
-        match T::recvmsg(sk, msg, len, MsgFlags::from_raw(flags)) {
+        match T::recvmsg(socket, msg, len, MsgFlags::from_raw(flags)) {
             Ok(copied) => c_int::try_from(copied).unwrap_or(c_int::MAX),
             Err(err) => err.to_errno(),
         }
