@@ -12,25 +12,29 @@ use kernel::{
     net::{
         psock::PsockRef,
         sock::{
-            Sock,
             SockType,
-            Waiter, //
+            Timeout, //
         },
         socket::{
             MsgFlags,
-            MsgHdr, //
+            MsgHdr,
+            SockLock,
+            Socket, //
         },
     },
     prelude::*, //
 };
 
-use pin_init::stack_pin_init;
-
-use crate::vsock::VsockRef;
+use crate::vsock::{
+    native_recvmsg,
+    LockedVsock, //
+};
 
 /// What a receive can see of its socket at one moment, under the socket lock.
 #[derive(Clone, Copy)]
 struct View {
+    /// This side shut down receiving.
+    shutdown: bool,
     /// The psock has data.
     ingress: bool,
     /// The transport has data.
@@ -61,16 +65,34 @@ enum Step {
 }
 
 impl View {
+    fn of(lock: &SockLock<'_>, psock: &PsockRef<'_>, how: &How) -> Result<Self> {
+        let vsk = LockedVsock::new(lock)?;
+        Ok(Self {
+            shutdown: lock.sk().receive_shutdown(),
+            ingress: !psock.is_empty(),
+            native: vsk.has_data(),
+            ended: vsk.has_ended(),
+            nonblock: how.nonblock,
+            signal: current!().signal_pending(),
+            expired: how.timeout.expired(),
+        })
+    }
+
     /// Decides what to do next.
     ///
-    /// Data goes before everything else, so that an end or a signal is reported after it. What the
-    /// verdict has passed came before what is still in the queue of the transport.
+    /// A socket that shut down receiving reads nothing more, whatever is queued. Else data goes
+    /// before an end and before a signal, and what the verdict has passed before what it has not
+    /// seen yet.
     fn next(self) -> Step {
-        if self.ingress {
+        if self.shutdown {
+            Step::Native
+        } else if self.ingress {
             Step::Ingress
         } else if self.native || self.ended {
             Step::Native
-        } else if self.signal && !self.nonblock {
+        } else if self.nonblock {
+            Step::Again
+        } else if self.signal {
             Step::Interrupted
         } else if self.expired {
             Step::Again
@@ -80,68 +102,75 @@ impl View {
     }
 }
 
+/// How long a receive may wait.
+struct How {
+    nonblock: bool,
+    timeout: Timeout,
+}
+
 /// Receives at most `len` bytes, or one record, into `msg`.
 ///
-/// Process context; no lock is held on entry. The socket lock is taken, and given up to sleep.
+/// No lock is held on entry. The socket lock is taken, and given up to sleep.
 ///
 /// # Errors
 ///
 /// [`EAGAIN`] if nothing came in time, [`EINTR`] or [`ERESTARTSYS`] for a signal, and those of a
 /// receive outside of a sockmap.
-pub(crate) fn recvmsg(sk: &Sock, msg: &mut MsgHdr, len: usize, flags: MsgFlags) -> Result<usize> {
-    let vsk = VsockRef::new(sk)?;
+pub(crate) fn recvmsg(
+    socket: &Socket,
+    mut msg: Pin<&mut MsgHdr>,
+    len: usize,
+    flags: MsgFlags,
+) -> Result<usize> {
+    let sk = socket.sk();
 
     // None of these reads data, so that it does not matter which queue has some.
     if len == 0 || flags.intersects(MsgFlags::ERRQUEUE.with(MsgFlags::OOB)) {
-        return vsk.native_recvmsg(msg, len, flags);
+        return native_recvmsg(socket, msg, len, flags);
     }
 
-    // Before the lock, for it must be dropped after the lock.
+    // Before the lock, to be dropped after it.
     let Some(psock) = PsockRef::get(sk) else {
-        return vsk.native_recvmsg(msg, len, flags);
+        return native_recvmsg(socket, msg, len, flags);
     };
 
     let nonblock = flags.intersects(MsgFlags::DONTWAIT);
+    let mut how = How {
+        nonblock,
+        timeout: sk.rcvtimeo(nonblock),
+    };
     // A record is returned as it is, and so is the first look at a stream.
-    let gathers = sk.kind() == SockType::Stream && !flags.intersects(MsgFlags::PEEK);
-    let target = sk.receive_target(flags.intersects(MsgFlags::WAITALL), len);
-    let mut timeout = sk.receive_timeout(nonblock);
+    let gathers = sk.sk_type() == SockType::Stream && !flags.intersects(MsgFlags::PEEK);
+    let target = sk.rcvlowat(flags.intersects(MsgFlags::WAITALL), len);
+    let native_flags = flags.with(MsgFlags::DONTWAIT).without(MsgFlags::WAITALL);
     let mut copied: usize = 0;
 
-    let mut lock = sk.lock();
-    stack_pin_init!(let waiter = Waiter::new(&lock));
-
+    let mut lock = socket.lock();
     loop {
         let rest = len.saturating_sub(copied);
-        let step = View {
-            ingress: !psock.is_empty(),
-            native: vsk.has_data(&lock),
-            ended: vsk.has_ended(&lock),
-            nonblock,
-            signal: current!().signal_pending(),
-            expired: timeout.expired(),
-        }
-        .next();
 
-        let result = match step {
+        let result = match View::of(&lock, &psock, &how)?.next() {
             Step::Wait => {
-                lock = lock.wait(waiter.as_mut(), &mut timeout);
+                let mut timeout = how.timeout;
+                lock = lock.wait(&mut timeout, |lock| {
+                    View::of(lock, &psock, &how).map_or(true, |view| view.next() != Step::Wait)
+                });
+                how.timeout = timeout;
                 continue;
             }
-            Step::Ingress => psock.recv(&lock, msg, rest, flags),
+            Step::Ingress => psock.recvmsg(&lock, msg.as_mut(), rest, flags),
             Step::Native => {
-                // It takes the lock itself.
-                drop(lock);
-                let flags = flags.with(MsgFlags::DONTWAIT).without(MsgFlags::WAITALL);
-                let result = vsk.native_recvmsg(msg, rest, flags);
-                lock = sk.lock();
+                let msg = msg.as_mut();
+                let result;
+                (lock, result) =
+                    lock.unlocked(|socket| native_recvmsg(socket, msg, rest, native_flags));
                 if result == Err(EAGAIN) {
                     // Another reader, or the verdict, was faster.
                     continue;
                 }
                 result
             }
-            Step::Interrupted => Err(timeout.interrupted()),
+            Step::Interrupted => Err(how.timeout.intr_errno()),
             Step::Again => Err(EAGAIN),
         };
 
@@ -152,6 +181,8 @@ pub(crate) fn recvmsg(sk: &Sock, msg: &mut MsgHdr, len: usize, flags: MsgFlags) 
                 if !gathers || copied >= target {
                     return Ok(copied);
                 }
+                // Each piece may take that long, as outside of a sockmap.
+                how.timeout = sk.rcvtimeo(nonblock);
             }
             // What was read is reported first; the error is still there for the next call.
             Err(_) if copied > 0 => return Ok(copied),
@@ -164,24 +195,37 @@ pub(crate) fn recvmsg(sk: &Sock, msg: &mut MsgHdr, len: usize, flags: MsgFlags) 
 mod tests {
     use super::*;
 
-    /// Calls `check` with each of the 64 possible views.
+    /// Calls `check` with each of the 128 possible views.
     fn for_each_view(check: impl Fn(View, Step)) {
-        for bits in 0u32..64 {
+        for bits in 0u32..128 {
             let view = View {
-                ingress: bits & 1 != 0,
-                native: bits & 2 != 0,
-                ended: bits & 4 != 0,
-                nonblock: bits & 8 != 0,
-                signal: bits & 16 != 0,
-                expired: bits & 32 != 0,
+                shutdown: bits & 1 != 0,
+                ingress: bits & 2 != 0,
+                native: bits & 4 != 0,
+                ended: bits & 8 != 0,
+                nonblock: bits & 16 != 0,
+                signal: bits & 32 != 0,
+                expired: bits & 64 != 0,
             };
             check(view, view.next());
         }
     }
 
     #[test]
+    fn nothing_is_read_after_a_shutdown() {
+        for_each_view(|view, step| {
+            if view.shutdown {
+                assert_eq!(step, Step::Native);
+            }
+        });
+    }
+
+    #[test]
     fn data_goes_first() {
         for_each_view(|view, step| {
+            if view.shutdown {
+                return;
+            }
             if view.ingress {
                 assert_eq!(step, Step::Ingress);
             } else if view.native {
@@ -202,18 +246,27 @@ mod tests {
     #[test]
     fn waits_only_when_nothing_else_is_left() {
         for_each_view(|view, step| {
-            let idle = !view.ingress && !view.native && !view.ended;
-            let may_sleep = !view.expired && (view.nonblock || !view.signal);
+            let idle = !(view.shutdown || view.ingress || view.native || view.ended);
+            let may_sleep = !(view.nonblock || view.signal || view.expired);
             let waits = step == Step::Wait;
             assert_eq!(waits, idle && may_sleep);
         });
     }
 
     #[test]
-    fn a_signal_does_not_interrupt_who_does_not_wait() {
+    fn who_does_not_wait_is_not_interrupted() {
         for_each_view(|view, step| {
             if view.nonblock {
                 assert!(step != Step::Interrupted);
+            }
+        });
+    }
+
+    #[test]
+    fn a_signal_goes_before_the_time_limit() {
+        for_each_view(|view, step| {
+            if view.signal && !view.nonblock {
+                assert!(step != Step::Again);
             }
         });
     }

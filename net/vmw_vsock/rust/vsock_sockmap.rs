@@ -18,7 +18,8 @@ use kernel::{
         sock::Sock,
         socket::{
             MsgFlags,
-            MsgHdr, //
+            MsgHdr,
+            Socket, //
         },
     },
     prelude::*,
@@ -28,10 +29,9 @@ use kernel::{
 mod recv;
 mod vsock;
 
-use vsock::VsockRef;
-
 global_lock! {
-    // SAFETY: `vsock_bpf_build_proto()` initialises it, before a socket can exist.
+    // SAFETY: `vsock_bpf_build_proto()` initialises it, before a socket can be connected, and only a
+    // connected one enters a sockmap.
     unsafe(uninit) static VSOCK_PROT_LOCK: SpinLockIrq<()> = ();
 }
 
@@ -45,11 +45,16 @@ impl SockmapOps for Vsock {
     /// Refuses sockets without a transport ([`ENODEV`]), and those whose transport cannot give its
     /// packets to a verdict ([`EOPNOTSUPP`]).
     fn may_enter(sk: &Sock) -> Result {
-        VsockRef::new(sk)?.has_read_skb()
+        vsock::check_read_skb(sk)
     }
 
-    fn recvmsg(sk: &Sock, msg: &mut MsgHdr, len: usize, flags: MsgFlags) -> Result<usize> {
-        recv::recvmsg(sk, msg, len, flags)
+    fn recvmsg(
+        socket: &Socket,
+        msg: Pin<&mut MsgHdr>,
+        len: usize,
+        flags: MsgFlags,
+    ) -> Result<usize> {
+        recv::recvmsg(socket, msg, len, flags)
     }
 }
 
@@ -57,7 +62,7 @@ impl SockmapOps for Vsock {
 ///
 /// # Safety
 ///
-/// To be called once, when the module is loaded, before there is a vsock socket.
+/// To be called once, when the module is loaded, before a transport can register.
 #[export]
 pub unsafe extern "C" fn vsock_bpf_build_proto() {
     // SAFETY: This is the only place that initialises it, and the caller calls it once.
@@ -68,12 +73,11 @@ pub unsafe extern "C" fn vsock_bpf_build_proto() {
 
 /// Replaces the proto of a vsock socket that enters a sockmap, or restores it.
 ///
-/// Returns 0, `-ENODEV` or `-EOPNOTSUPP`.
+/// Returns 0, or what [`SockmapOps::may_enter`] says as a negative errno.
 ///
 /// # Safety
 ///
-/// `sk` must be a vsock socket and `psock` its psock. With `restore` the caller holds
-/// `sk_callback_lock` for writing, without it the socket lock.
+/// As for [`SockmapProto::update`], with a vsock socket.
 #[export]
 pub unsafe extern "C" fn vsock_bpf_update_proto(
     sk: *mut bindings::sock,
@@ -81,7 +85,7 @@ pub unsafe extern "C" fn vsock_bpf_update_proto(
     restore: bool,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By the safety requirements; the lock is initialised as there is a vsock socket.
+        // SAFETY: By the safety requirements; the lock was initialised when the module was loaded.
         unsafe { VSOCK_BPF_PROT.update(sk, psock, restore) }?;
         Ok(0)
     })
