@@ -20,21 +20,18 @@ use kernel::{
     },
 };
 
-use core::{
-    marker::PhantomData,
-    ptr::NonNull, //
-};
+use core::ptr::NonNull;
 
 /// A vsock socket with a virtio transport, locked by the receive path.
 ///
 /// # Invariants
 ///
-/// `vsk` is a live socket, the socket lock of which is held during `'a`, and `vvs` its transport
-/// state.
+/// `vsk` is a live socket, the socket lock of which is held during `'a`, `sk` its beginning, and
+/// `vvs` its transport state.
 pub(crate) struct VirtioRef<'a> {
+    sk: &'a Sock,
     vsk: NonNull<bindings::vsock_sock>,
     vvs: NonNull<bindings::virtio_vsock_sock>,
-    _p: PhantomData<&'a Sock>,
 }
 
 /// The fields of the transport state that `rx_lock` protects.
@@ -93,12 +90,19 @@ impl<'a> VirtioRef<'a> {
         let vsk = NonNull::new(vsk).ok_or(ENODEV)?;
         // SAFETY: The socket is live, and its lock keeps the transport as it is.
         let vvs = unsafe { (*vsk.as_ptr()).trans };
+        // SAFETY: The socket is live, and stays so while its lock is held.
+        let sk = unsafe { Sock::from_raw(&raw mut (*vsk.as_ptr()).sk) };
         // INVARIANT: By the safety requirements, `trans` is the state of a virtio transport.
         Ok(Self {
+            sk,
             vsk,
             vvs: NonNull::new(vvs.cast()).ok_or(ENODEV)?,
-            _p: PhantomData,
         })
+    }
+
+    /// Returns the network layer's view of the socket.
+    pub(crate) fn sk(&self) -> &'a Sock {
+        self.sk
     }
 
     /// Takes `rx_lock`. Does not sleep, and the caller must not until it is released.
@@ -112,16 +116,15 @@ impl<'a> VirtioRef<'a> {
         }
     }
 
-    /// Takes the first packet out of the receive queue, ready for a verdict: without the bytes that
-    /// the owner of the socket has read, and owned by `sk`. The space is the peer's again, which
-    /// [`Self::send_credit_update`] tells it.
+    /// Takes the first packet out of the receive queue, without what the owner has read of it.
     ///
-    /// Does not sleep.
+    /// The space in the queue is the peer's again, which [`Self::send_credit_update`] tells it. Does
+    /// not sleep.
     ///
     /// # Errors
     ///
     /// [`ENOMEM`] if the read bytes could not be taken off; the packet stays in the queue.
-    pub(crate) fn take(&self, sk: &Sock) -> Result<Option<SkBuff>> {
+    pub(crate) fn take(&self) -> Result<Option<SkBuff>> {
         let mut rx = self.lock_rx();
 
         let Some(mut skb) = rx.queue().pop() else {
@@ -134,16 +137,13 @@ impl<'a> VirtioRef<'a> {
             return Err(err);
         }
         rx.account(&info, skb.len());
-        drop(rx);
-
-        // A packet that is the sum of several in the queue has no owner.
-        skb.ensure_owner(sk);
         Ok(Some(skb))
     }
 
     /// Tells the peer how much it may send. May sleep.
     ///
-    /// If that fails for lack of memory, the next packet to the peer says the same.
+    /// If that fails for lack of memory, the peer learns it from the next packet to it, if one is
+    /// sent. The C version and the native receive do the same.
     ///
     /// C function: `virtio_transport_send_credit_update()` in
     /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
@@ -155,7 +155,7 @@ impl<'a> VirtioRef<'a> {
 }
 
 impl RxState<'_> {
-    fn queue(&mut self) -> &mut SkBuffQueue {
+    fn queue(&mut self) -> Pin<&mut SkBuffQueue> {
         // SAFETY: By the type invariant the queue is valid and we hold the lock that protects it.
         // Received packets are not shared.
         unsafe { SkBuffQueue::from_raw(&raw mut (*self.vvs.as_ptr()).rx_queue) }

@@ -9,10 +9,7 @@
 use kernel::{
     bindings,
     error::from_result,
-    net::{
-        psock::ReadActor,
-        sock::Sock, //
-    },
+    net::psock::ReadActor,
     prelude::*, //
 };
 
@@ -20,23 +17,25 @@ mod virtio;
 
 use virtio::VirtioRef;
 
-/// Gives all packets in the receive queue of `sk` to `actor`, which runs the verdict.
+/// Gives all packets in the receive queue of a socket to `actor`, which runs the verdict.
 ///
-/// The peer is told about the space once, when the queue is empty.
-///
-/// Called with the socket lock held, in process context; no spinlock is held while the actor runs.
-/// May sleep. The loop ends, as packets only come in under the socket lock.
+/// The peer is told about the space once, at the end. No spinlock is held while the actor runs. May
+/// sleep. The loop ends, as packets only come in under the socket lock.
 ///
 /// # Errors
 ///
 /// When no packet was taken: [`EAGAIN`] if there was none, [`ENOMEM`] if one could not be made
 /// ready (it stays in the queue), else what the actor reports.
-fn read_skb(vsk: &VirtioRef<'_>, sk: &Sock, actor: ReadActor) -> Result<usize> {
+fn read_skb(vsk: &VirtioRef<'_>, actor: ReadActor) -> Result<usize> {
+    let sk = vsk.sk();
+    let verdict = sk.data_ready();
     let mut result = Err(EAGAIN);
     let mut took_any = false;
 
-    loop {
-        let step = match vsk.take(sk) {
+    // When the socket leaves the map, or the map loses its program, the verdict would drop all that
+    // is left, though it now belongs to the owner.
+    while sk.data_ready() == verdict {
+        let step = match vsk.take() {
             Ok(Some(skb)) => actor.hand_over(sk, skb),
             Ok(None) => break,
             Err(err) => {
@@ -76,12 +75,10 @@ pub unsafe extern "C" fn virtio_transport_read_skb(
     from_result(|| {
         // SAFETY: By the safety requirements.
         let actor = unsafe { ReadActor::from_raw(recv_actor) }?;
-        // SAFETY: By the safety requirements; `sk` is the first field of a `struct vsock_sock`.
-        let sk = unsafe { Sock::from_raw(vsk.cast()) };
         // SAFETY: By the safety requirements.
         let vsk = unsafe { VirtioRef::from_raw(vsk) }?;
 
-        let bytes = read_skb(&vsk, sk, actor)?;
+        let bytes = read_skb(&vsk, actor)?;
         Ok(c_int::try_from(bytes).unwrap_or(c_int::MAX))
     })
 }
