@@ -1,0 +1,935 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * vsock sockets in a sockmap: verdicts and redirects, and that the owner of a
+ * socket in a map receives as it would outside of it.
+ *
+ * The kernel has vsock's sockmap support in C or in Rust
+ * (CONFIG_VSOCKETS_SOCKMAP_RUST). The C version fails some of these cases, and
+ * some leave it with a task that cannot be killed: these cases skip themselves
+ * there.
+ */
+
+#include <errno.h>
+#include <error.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/un.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include <linux/vm_sockets.h>
+
+#include "network_helpers.h"
+#include "test_progs.h"
+#include "testing_helpers.h"
+#include "sockmap_helpers.h"
+#include "test_vsock_sockmap.skel.h"
+
+/* A wait that should end, but did not, ends a subtest after this time. */
+#define LIMIT_SEC	3
+
+/* An event that a reader has to sleep for comes this late. */
+#define DELAY_MS	200
+
+/* Slower than this means that something had to be waited for. */
+#define AT_ONCE_MS	1000
+
+/* A bulk redirect: this much, in pieces of this size */
+#define BULK_LEN	(1024 * 1024)
+#define BULK_CHUNK	4096
+
+#define KSYM_LINE_MAX	1024
+
+/* What happens to data that arrives at the socket in the map */
+enum action {
+	NO_PROG,
+	PASS,
+	DROP,
+	TO_EGRESS,
+	TO_INGRESS,
+};
+
+static const char * const action_names[] = {
+	[NO_PROG]	= "no program",
+	[PASS]		= "pass",
+	[DROP]		= "drop",
+};
+
+struct fixture {
+	struct test_vsock_sockmap *skel;
+	int reader;	/* in the map */
+	int writer;	/* its peer, not in any map */
+};
+
+/* What a second thread does to fd after DELAY_MS */
+struct later {
+	pthread_t thread;
+	int fd;
+	enum {
+		LATER_SEND,
+		LATER_SHUTDOWN,
+		LATER_CLOSE,
+	} what;
+};
+
+static const char * const later_names[] = {
+	[LATER_SEND]		= "send",
+	[LATER_SHUTDOWN]	= "shutdown",
+	[LATER_CLOSE]		= "close",
+};
+
+static const char hello[] = "hello";
+
+/* The C version has no Rust symbol; a kernel without one has the C version. */
+static bool vsock_sockmap_is_rust(void)
+{
+	static int is_rust = -1;
+	char line[KSYM_LINE_MAX];
+	const char *sym;
+	FILE *f;
+	int s;
+
+	if (is_rust >= 0)
+		return is_rust;
+
+	/* Symbols of a module are listed once it is loaded */
+	s = socket(AF_VSOCK, SOCK_STREAM, 0);
+	if (s >= 0)
+		close(s);
+
+	f = fopen("/proc/kallsyms", "r");
+	if (!ASSERT_OK_PTR(f, "open kallsyms"))
+		return false;
+
+	is_rust = 0;
+	while (!is_rust && fgets(line, sizeof(line), f)) {
+		sym = strstr(line, " _R");
+		if (sym && strstr(sym, "vsock_sockmap"))
+			is_rust = 1;
+	}
+
+	fclose(f);
+	return is_rust;
+}
+
+static bool rust_only(void)
+{
+	if (vsock_sockmap_is_rust())
+		return true;
+
+	printf("%s:SKIP: this kernel has vsock's sockmap support in C\n",
+	       __func__);
+	test__skip();
+	return false;
+}
+
+static struct test_vsock_sockmap *load(enum action action)
+{
+	struct test_vsock_sockmap *skel;
+	int prog, map;
+
+	skel = test_vsock_sockmap__open_and_load();
+	if (!ASSERT_OK_PTR(skel, "open_and_load"))
+		return NULL;
+
+	skel->data->verdict = action == DROP ? SK_DROP : SK_PASS;
+	skel->bss->redirect = action == TO_EGRESS || action == TO_INGRESS;
+	skel->bss->redirect_flags = action == TO_INGRESS ? BPF_F_INGRESS : 0;
+
+	prog = bpf_program__fd(skel->progs.prog_skb_verdict);
+	map = bpf_map__fd(skel->maps.source);
+	if (action != NO_PROG &&
+	    xbpf_prog_attach(prog, map, BPF_SK_SKB_VERDICT, 0)) {
+		test_vsock_sockmap__destroy(skel);
+		return NULL;
+	}
+
+	return skel;
+}
+
+static void teardown(struct fixture *f)
+{
+	close_fd(&f->reader);
+	close_fd(&f->writer);
+	test_vsock_sockmap__destroy(f->skel);
+}
+
+/* A pair that is not in the map yet */
+static bool setup_outside(struct fixture *f, int sotype, enum action action)
+{
+	f->reader = -1;
+	f->writer = -1;
+	f->skel = load(action);
+	if (!f->skel)
+		return false;
+
+	if (!create_pair(AF_VSOCK, sotype, &f->reader, &f->writer))
+		return true;
+
+	teardown(f);
+	return false;
+}
+
+static bool enter_map(struct fixture *f)
+{
+	int map = bpf_map__fd(f->skel->maps.source);
+
+	return !xbpf_map_update_elem(map, &u32(0), &u64(f->reader),
+				     BPF_NOEXIST);
+}
+
+static bool setup(struct fixture *f, int sotype, enum action action)
+{
+	if (!setup_outside(f, sotype, action))
+		return false;
+
+	if (enter_map(f))
+		return true;
+
+	teardown(f);
+	return false;
+}
+
+static u64 elapsed_ms(u64 start)
+{
+	return (get_time_ns() - start) / 1000000;
+}
+
+static bool expect_bytes(int fd, const char *want, size_t len)
+{
+	char *buf = malloc(len);
+	bool ok = false;
+	size_t have = 0;
+	ssize_t n;
+
+	if (!ASSERT_OK_PTR(buf, "malloc"))
+		return false;
+
+	while (have < len) {
+		n = recv_timeout(fd, buf + have, len - have, MSG_DONTWAIT,
+				 LIMIT_SEC);
+		if (!ASSERT_GT(n, 0, "recv"))
+			goto out;
+		have += n;
+	}
+	ok = ASSERT_OK(memcmp(buf, want, len), "payload");
+out:
+	free(buf);
+	return ok;
+}
+
+static bool expect_record(int fd, const char *want, size_t len)
+{
+	char buf[64];
+	ssize_t n;
+
+	n = recv_timeout(fd, buf, sizeof(buf), MSG_DONTWAIT, LIMIT_SEC);
+	return ASSERT_EQ(n, len, "recv") &&
+	       ASSERT_MEMEQ(buf, want, len, "payload");
+}
+
+static void expect_errno(int fd, int flags, int err, const char *name)
+{
+	char buf[sizeof(hello)];
+	ssize_t n;
+
+	errno = 0;
+	n = recv(fd, buf, sizeof(buf), flags);
+	ASSERT_EQ(errno, err, name);
+	ASSERT_EQ(n, -1, name);
+}
+
+static void on_alarm(int sig __always_unused)
+{
+}
+
+/*
+ * recv() without MSG_DONTWAIT that a signal interrupts after @ms. If that goes
+ * unnoticed, another follows.
+ */
+static ssize_t recv_alarm(int fd, void *buf, size_t len, unsigned int ms)
+{
+	struct itimerval it = {
+		.it_value = { ms / 1000, ms % 1000 * 1000 },
+		.it_interval = { LIMIT_SEC, 0 },
+	};
+	struct sigaction old, sa = { .sa_handler = on_alarm };
+	int saved;
+	ssize_t n;
+
+	sigaction(SIGALRM, &sa, &old);
+	setitimer(ITIMER_REAL, &it, NULL);
+	errno = 0;
+	n = recv(fd, buf, len, 0);
+	saved = errno;
+	setitimer(ITIMER_REAL, &(struct itimerval){}, NULL);
+	sigaction(SIGALRM, &old, NULL);
+	errno = saved;
+	return n;
+}
+
+static void *do_later(void *arg)
+{
+	struct later *l = arg;
+	long ret = -1;
+
+	usleep(DELAY_MS * 1000);
+	switch (l->what) {
+	case LATER_SEND:
+		ret = send(l->fd, hello, sizeof(hello), 0);
+		break;
+	case LATER_SHUTDOWN:
+		ret = shutdown(l->fd, SHUT_WR);
+		break;
+	case LATER_CLOSE:
+		ret = close(l->fd);
+		break;
+	}
+
+	return (void *)ret;
+}
+
+static bool later(struct later *l)
+{
+	return !xpthread_create(&l->thread, NULL, do_later, l);
+}
+
+static void later_done(struct later *l)
+{
+	void *ret;
+
+	if (!xpthread_join(l->thread, &ret))
+		ASSERT_NEQ((long)ret, -1, later_names[l->what]);
+}
+
+static void test_pass(int sotype)
+{
+	struct fixture f;
+
+	if (!setup(&f, sotype, PASS))
+		return;
+
+	xsend(f.writer, hello, sizeof(hello), 0);
+	expect_record(f.reader, hello, sizeof(hello));
+	ASSERT_EQ(f.skel->bss->passed, sizeof(hello), "bytes passed");
+	expect_errno(f.reader, MSG_DONTWAIT, EAGAIN, "once only");
+
+	teardown(&f);
+}
+
+static void test_drop(int sotype)
+{
+	struct fixture f;
+	u64 start;
+
+	if (!setup(&f, sotype, DROP))
+		return;
+
+	xsend(f.writer, "dropped", 7, 0);
+	start = get_time_ns();
+	while (READ_ONCE(f.skel->bss->dropped) < 7 &&
+	       elapsed_ms(start) < LIMIT_SEC * 1000)
+		usleep(1000);
+	ASSERT_EQ(f.skel->bss->dropped, 7, "bytes dropped");
+	expect_errno(f.reader, MSG_DONTWAIT, EAGAIN, "dropped");
+
+	/* What is sent next arrives */
+	f.skel->data->verdict = SK_PASS;
+	xsend(f.writer, hello, sizeof(hello), 0);
+	expect_record(f.reader, hello, sizeof(hello));
+
+	teardown(&f);
+}
+
+struct redir {
+	const char *name;
+	int in_family;
+	int in_sotype;
+	int out_family;
+	int out_sotype;
+	enum action action;
+};
+
+static const struct redir redirs[] = {
+	{ "unix dgram to vsock stream: egress",
+	  AF_UNIX, SOCK_DGRAM, AF_VSOCK, SOCK_STREAM, TO_EGRESS },
+	{ "unix dgram to vsock seqpacket: egress",
+	  AF_UNIX, SOCK_DGRAM, AF_VSOCK, SOCK_SEQPACKET, TO_EGRESS },
+	{ "unix stream to vsock stream: egress",
+	  AF_UNIX, SOCK_STREAM, AF_VSOCK, SOCK_STREAM, TO_EGRESS },
+	{ "unix stream to vsock seqpacket: egress",
+	  AF_UNIX, SOCK_STREAM, AF_VSOCK, SOCK_SEQPACKET, TO_EGRESS },
+	{ "vsock stream to unix dgram: egress",
+	  AF_VSOCK, SOCK_STREAM, AF_UNIX, SOCK_DGRAM, TO_EGRESS },
+	{ "vsock stream to unix stream: egress",
+	  AF_VSOCK, SOCK_STREAM, AF_UNIX, SOCK_STREAM, TO_EGRESS },
+	{ "vsock seqpacket to unix dgram: egress",
+	  AF_VSOCK, SOCK_SEQPACKET, AF_UNIX, SOCK_DGRAM, TO_EGRESS },
+	{ "vsock seqpacket to unix stream: egress",
+	  AF_VSOCK, SOCK_SEQPACKET, AF_UNIX, SOCK_STREAM, TO_EGRESS },
+	{ "vsock stream to unix dgram: ingress",
+	  AF_VSOCK, SOCK_STREAM, AF_UNIX, SOCK_DGRAM, TO_INGRESS },
+	{ "vsock stream to unix stream: ingress",
+	  AF_VSOCK, SOCK_STREAM, AF_UNIX, SOCK_STREAM, TO_INGRESS },
+	{ "vsock seqpacket to unix dgram: ingress",
+	  AF_VSOCK, SOCK_SEQPACKET, AF_UNIX, SOCK_DGRAM, TO_INGRESS },
+	{ "vsock seqpacket to unix stream: ingress",
+	  AF_VSOCK, SOCK_SEQPACKET, AF_UNIX, SOCK_STREAM, TO_INGRESS },
+	{ "vsock stream to vsock stream: egress",
+	  AF_VSOCK, SOCK_STREAM, AF_VSOCK, SOCK_STREAM, TO_EGRESS },
+};
+
+static void teardown_redir(struct test_vsock_sockmap *skel, int in[2],
+			   int out[2])
+{
+	close_fd(&in[0]);
+	close_fd(&in[1]);
+	close_fd(&out[0]);
+	close_fd(&out[1]);
+	test_vsock_sockmap__destroy(skel);
+}
+
+/*
+ * A pair on each side: what is written to @in[1] arrives at @in[0], which is
+ * the source. The sink is @out[0], whose peer is @out[1].
+ */
+static struct test_vsock_sockmap *setup_redir(const struct redir *r, int in[2],
+					      int out[2])
+{
+	struct test_vsock_sockmap *skel;
+	int source, sink;
+
+	in[0] = -1;
+	in[1] = -1;
+	out[0] = -1;
+	out[1] = -1;
+
+	skel = load(r->action);
+	if (!skel)
+		return NULL;
+
+	if (create_pair(r->in_family, r->in_sotype, &in[0], &in[1]) ||
+	    create_pair(r->out_family, r->out_sotype, &out[0], &out[1]))
+		goto fail;
+
+	source = bpf_map__fd(skel->maps.source);
+	sink = bpf_map__fd(skel->maps.sink);
+	if (xbpf_map_update_elem(sink, &u32(0), &u64(out[0]), BPF_NOEXIST) ||
+	    xbpf_map_update_elem(source, &u32(0), &u64(in[0]), BPF_NOEXIST))
+		goto fail;
+
+	return skel;
+fail:
+	teardown_redir(skel, in, out);
+	return NULL;
+}
+
+static void test_redirect(const struct redir *r)
+{
+	static const char * const msgs[] = { "one", "three", "fifteen" };
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2], fd, i;
+	char all[64] = "";
+
+	skel = setup_redir(r, in, out);
+	if (!skel)
+		return;
+
+	for (i = 0; i < ARRAY_SIZE(msgs); i++) {
+		xsend(in[1], msgs[i], strlen(msgs[i]), 0);
+		strcat(all, msgs[i]);
+	}
+
+	fd = r->action == TO_EGRESS ? out[1] : out[0];
+
+	/*
+	 * An egress redirect sends a record as a record. An ingress redirect
+	 * leaves the bytes in the psock of the sink, which keeps no records.
+	 */
+	if (r->action == TO_EGRESS && r->in_sotype != SOCK_STREAM &&
+	    r->out_sotype != SOCK_STREAM) {
+		for (i = 0; i < ARRAY_SIZE(msgs); i++)
+			if (!expect_record(fd, msgs[i], strlen(msgs[i])))
+				break;
+	} else {
+		expect_bytes(fd, all, strlen(all));
+	}
+
+	ASSERT_EQ(skel->bss->passed, strlen(all), "bytes redirected");
+	expect_errno(fd, MSG_DONTWAIT, EAGAIN, "once only");
+
+	teardown_redir(skel, in, out);
+}
+
+struct bulk {
+	pthread_t thread;
+	const char *buf;
+	int fd;
+};
+
+static void *send_bulk(void *arg)
+{
+	struct bulk *b = arg;
+	size_t off;
+
+	for (off = 0; off < BULK_LEN; off += BULK_CHUNK)
+		if (send(b->fd, b->buf + off, BULK_CHUNK, 0) != BULK_CHUNK)
+			return (void *)-1L;
+
+	return NULL;
+}
+
+/* More than the socket buffers hold, so that the source has to wait */
+static void test_redirect_bulk(const struct redir *r)
+{
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2], i;
+	struct bulk b;
+	char *buf;
+	void *ret;
+
+	buf = malloc(BULK_LEN);
+	if (!ASSERT_OK_PTR(buf, "malloc"))
+		return;
+
+	/* 251 is prime: a lost or repeated chunk shows */
+	for (i = 0; i < BULK_LEN; i++)
+		buf[i] = i % 251;
+
+	skel = setup_redir(r, in, out);
+	if (!skel)
+		goto out;
+
+	settimeo(in[1], LIMIT_SEC * 1000);
+	b.buf = buf;
+	b.fd = in[1];
+	if (xpthread_create(&b.thread, NULL, send_bulk, &b))
+		goto close;
+
+	expect_bytes(out[1], buf, BULK_LEN);
+	if (!xpthread_join(b.thread, &ret))
+		ASSERT_NULL(ret, "send all");
+close:
+	teardown_redir(skel, in, out);
+out:
+	free(buf);
+}
+
+static void test_blocking_recv(int sotype, enum action action)
+{
+	char buf[sizeof(hello) + 1];
+	struct later l = { .what = LATER_SEND };
+	struct fixture f;
+	u64 start;
+	ssize_t n;
+
+	if (!rust_only() || !setup(&f, sotype, action))
+		return;
+
+	l.fd = f.writer;
+	start = get_time_ns();
+	if (!later(&l))
+		goto out;
+
+	n = recv_alarm(f.reader, buf, sizeof(buf), LIMIT_SEC * 1000);
+	if (ASSERT_EQ(n, sizeof(hello), "recv"))
+		ASSERT_MEMEQ(buf, hello, sizeof(hello), "payload");
+	ASSERT_GE(elapsed_ms(start), DELAY_MS, "not before the send");
+	ASSERT_LT(elapsed_ms(start), DELAY_MS + AT_ONCE_MS, "at once");
+	later_done(&l);
+out:
+	teardown(&f);
+}
+
+static void *blocked_reader(void *arg)
+{
+	int fd = *(int *)arg;
+	char c;
+
+	return (void *)(long)(recv(fd, &c, 1, 0) == 1 ? 0 : errno);
+}
+
+static bool ping(int from, int to)
+{
+	u64 start = get_time_ns();
+
+	xsend(from, hello, sizeof(hello), 0);
+	return expect_bytes(to, hello, sizeof(hello)) &&
+	       ASSERT_LT(elapsed_ms(start), AT_ONCE_MS, "at once");
+}
+
+/* A pair in no map, while a reader sleeps in the map */
+static void test_unrelated_pair(enum action action)
+{
+	pthread_t thread;
+	struct fixture f;
+	int p0, p1;
+	void *err;
+
+	if (!rust_only() || !setup(&f, SOCK_STREAM, action))
+		return;
+
+	if (create_pair(AF_VSOCK, SOCK_STREAM, &p0, &p1))
+		goto out;
+
+	settimeo(f.reader, 2 * AT_ONCE_MS);
+	if (xpthread_create(&thread, NULL, blocked_reader, &f.reader))
+		goto close;
+
+	usleep(DELAY_MS * 1000);
+	ping(p0, p1);
+
+	/* Something arrives for the reader, and must get past it */
+	xsend(f.writer, "x", 1, 0);
+	ping(p0, p1);
+	ping(p1, p0);
+
+	if (!xpthread_join(thread, &err))
+		ASSERT_EQ((long)err, action == DROP ? EAGAIN : 0, "reader");
+close:
+	xclose(p0);
+	xclose(p1);
+out:
+	teardown(&f);
+}
+
+/* All data, then end of file, as often as it is asked for */
+static void test_eof_after_data(int sotype, enum action action, bool closing)
+{
+	struct fixture f;
+	char c;
+	int i;
+
+	if (!rust_only() || !setup(&f, sotype, action))
+		return;
+
+	xsend(f.writer, hello, sizeof(hello), 0);
+	if (closing)
+		xclose(take_fd(f.writer));
+	else
+		ASSERT_OK(shutdown(f.writer, SHUT_WR), "shutdown");
+
+	expect_record(f.reader, hello, sizeof(hello));
+	for (i = 0; i < 2; i++)
+		ASSERT_EQ(recv_timeout(f.reader, &c, 1, MSG_DONTWAIT, LIMIT_SEC),
+			  0, "end of file");
+
+	teardown(&f);
+}
+
+static void test_eof_wakes_reader(enum action action, bool closing)
+{
+	struct later l = { .what = closing ? LATER_CLOSE : LATER_SHUTDOWN };
+	struct fixture f;
+	ssize_t n;
+	char c;
+
+	if (!rust_only() || !setup(&f, SOCK_STREAM, action))
+		return;
+
+	l.fd = f.writer;
+	if (!later(&l))
+		goto out;
+
+	n = recv_alarm(f.reader, &c, 1, LIMIT_SEC * 1000);
+	ASSERT_EQ(n, 0, "end of file");
+	later_done(&l);
+	if (closing)
+		f.writer = -1;
+out:
+	teardown(&f);
+}
+
+static void test_interrupted(enum action action, unsigned int timeout_ms)
+{
+	struct fixture f;
+	u64 start;
+	ssize_t n;
+	char c;
+
+	if (!rust_only() || !setup(&f, SOCK_STREAM, action))
+		return;
+
+	if (timeout_ms)
+		settimeo(f.reader, timeout_ms);
+	start = get_time_ns();
+	n = recv_alarm(f.reader, &c, 1, DELAY_MS);
+	ASSERT_EQ(errno, EINTR, "errno");
+	ASSERT_EQ(n, -1, "recv");
+	ASSERT_GE(elapsed_ms(start), DELAY_MS, "not before the signal");
+	ASSERT_LT(elapsed_ms(start), DELAY_MS + AT_ONCE_MS, "at once");
+
+	teardown(&f);
+}
+
+static void *send_often(void *arg)
+{
+	int i, fd = *(int *)arg;
+
+	/* Until well after the reader's timeout */
+	for (i = 0; i < 40; i++) {
+		if (send(fd, "x", 1, MSG_DONTWAIT) != 1)
+			return (void *)-1L;
+		usleep(DELAY_MS * 1000 / 4);
+	}
+
+	return NULL;
+}
+
+/* Packets that the verdict drops wake the reader, but give it no more time */
+static void test_timeout(enum action action)
+{
+	pthread_t thread;
+	struct fixture f;
+	u64 start;
+	void *ret;
+
+	if (action == DROP && !rust_only())
+		return;
+
+	if (!setup(&f, SOCK_STREAM, action))
+		return;
+
+	if (action == DROP &&
+	    xpthread_create(&thread, NULL, send_often, &f.writer))
+		goto out;
+
+	settimeo(f.reader, 2 * DELAY_MS);
+	start = get_time_ns();
+	expect_errno(f.reader, 0, EAGAIN, "recv");
+	ASSERT_GE(elapsed_ms(start), 2 * DELAY_MS, "not before the timeout");
+	ASSERT_LT(elapsed_ms(start), 2 * DELAY_MS + AT_ONCE_MS, "once");
+
+	if (action == DROP && !xpthread_join(thread, &ret))
+		ASSERT_NULL(ret, "send_often");
+out:
+	teardown(&f);
+}
+
+/* With data in the queue, what asks for something else than data */
+static void test_not_data(enum action action)
+{
+	struct fixture f;
+	char c;
+
+	if (action == PASS && !rust_only())
+		return;
+
+	if (!setup(&f, SOCK_STREAM, action))
+		return;
+
+	xsend(f.writer, hello, sizeof(hello), 0);
+	if (!ASSERT_OK(poll_read(f.reader, LIMIT_SEC), "poll"))
+		goto out;
+
+	ASSERT_EQ(recv_alarm(f.reader, &c, 0, LIMIT_SEC * 1000), 0, "recv 0");
+	expect_errno(f.reader, MSG_ERRQUEUE | MSG_DONTWAIT, EAGAIN, "ERRQUEUE");
+	expect_errno(f.reader, MSG_OOB | MSG_DONTWAIT, EOPNOTSUPP, "OOB");
+	expect_record(f.reader, hello, sizeof(hello));
+out:
+	teardown(&f);
+}
+
+static void expect_passed(struct fixture *f, size_t len)
+{
+	u64 start = get_time_ns();
+
+	while (READ_ONCE(f->skel->bss->passed) < len &&
+	       elapsed_ms(start) < LIMIT_SEC * 1000)
+		usleep(1000);
+	ASSERT_EQ(f->skel->bss->passed, len, "bytes passed");
+}
+
+/* The verdict sees what the owner has not read, and sees it once */
+static void test_partly_read(void)
+{
+	static const char digits[] = "0123456789";
+	struct fixture f;
+
+	if (!rust_only() || !setup_outside(&f, SOCK_STREAM, PASS))
+		return;
+
+	xsend(f.writer, digits, 10, 0);
+	if (!expect_bytes(f.reader, "0123", 4) || !enter_map(&f))
+		goto out;
+
+	xsend(f.writer, "abc", 3, 0);
+	expect_passed(&f, 9);
+	expect_bytes(f.reader, "456789abc", 9);
+	expect_errno(f.reader, MSG_DONTWAIT, EAGAIN, "once only");
+out:
+	teardown(&f);
+}
+
+/* All that was queued before the insert is judged with the next packet */
+static void test_queued(int sotype)
+{
+	struct fixture f;
+	int i;
+
+	if (!rust_only() || !setup_outside(&f, sotype, PASS))
+		return;
+
+	for (i = 0; i < 5; i++)
+		xsend(f.writer, hello, sizeof(hello), 0);
+	if (!ASSERT_OK(poll_read(f.reader, LIMIT_SEC), "poll") ||
+	    !enter_map(&f))
+		goto out;
+
+	xsend(f.writer, hello, sizeof(hello), 0);
+	expect_passed(&f, 6 * sizeof(hello));
+out:
+	teardown(&f);
+}
+
+/* More small packets than the buffer has room for the overhead of */
+#define SMALL_BUFFER	4096
+#define SMALL_LEN	200
+#define SMALL_COUNT	16
+
+/* A packet that was made from several in the queue has a socket */
+static void test_collapsed(void)
+{
+	unsigned long long size = SMALL_BUFFER;
+	char buf[SMALL_LEN] = {};
+	struct fixture f;
+	int i;
+
+	if (!rust_only() || !setup_outside(&f, SOCK_STREAM, PASS))
+		return;
+
+	f.skel->bss->look_at_socket = true;
+	if (!ASSERT_OK(setsockopt(f.reader, AF_VSOCK,
+				  SO_VM_SOCKETS_BUFFER_SIZE, &size,
+				  sizeof(size)), "buffer size"))
+		goto out;
+
+	for (i = 0; i < SMALL_COUNT; i++)
+		xsend(f.writer, buf, sizeof(buf), 0);
+	if (!ASSERT_OK(poll_read(f.reader, LIMIT_SEC), "poll") ||
+	    !enter_map(&f))
+		goto out;
+
+	xsend(f.writer, buf, sizeof(buf), 0);
+	expect_passed(&f, (SMALL_COUNT + 1) * sizeof(buf));
+	ASSERT_EQ(f.skel->bss->strangers, 0, "packets without a socket");
+out:
+	teardown(&f);
+}
+
+/* Nothing is read after that, whatever is queued */
+static void test_shutdown_rd(enum action action)
+{
+	struct fixture f;
+	char c;
+
+	if (!rust_only() || !setup(&f, SOCK_STREAM, action))
+		return;
+
+	xsend(f.writer, hello, sizeof(hello), 0);
+	if (!ASSERT_OK(poll_read(f.reader, LIMIT_SEC), "poll"))
+		goto out;
+
+	ASSERT_OK(shutdown(f.reader, SHUT_RD), "shutdown");
+	ASSERT_EQ(recv_timeout(f.reader, &c, 1, MSG_DONTWAIT, LIMIT_SEC), 0,
+		  "recv");
+out:
+	teardown(&f);
+}
+
+static bool start(const char *what, int sotype, enum action action,
+		  const char *how)
+{
+	char s[MAX_TEST_NAME];
+
+	snprintf(s, sizeof(s), "%s: %s: %s%s", what,
+		 sotype == SOCK_STREAM ? "stream" : "seqpacket",
+		 action_names[action], how);
+	return test__start_subtest(s);
+}
+
+static void test_sotype(int sotype)
+{
+	enum action action;
+
+	if (start("verdict", sotype, PASS, ""))
+		test_pass(sotype);
+	if (start("verdict", sotype, DROP, ""))
+		test_drop(sotype);
+
+	for (action = NO_PROG; action <= PASS; action++) {
+		if (start("blocking recv", sotype, action, ""))
+			test_blocking_recv(sotype, action);
+		if (start("end of file after data", sotype, action, ": close"))
+			test_eof_after_data(sotype, action, true);
+		if (start("end of file after data", sotype, action,
+			  ": shutdown"))
+			test_eof_after_data(sotype, action, false);
+	}
+}
+
+void test_vsock_sockmap(void)
+{
+	const struct redir *r;
+	char s[MAX_TEST_NAME];
+	enum action action;
+
+	test_sotype(SOCK_STREAM);
+	test_sotype(SOCK_SEQPACKET);
+
+	for (r = redirs; r < redirs + ARRAY_SIZE(redirs); r++) {
+		snprintf(s, sizeof(s), "redirect: %s", r->name);
+		if (test__start_subtest(s))
+			test_redirect(r);
+	}
+
+	for (r = redirs; r < redirs + ARRAY_SIZE(redirs); r++) {
+		if (r->in_family != AF_UNIX || r->out_sotype != SOCK_STREAM)
+			continue;
+
+		snprintf(s, sizeof(s), "redirect 1 MiB: %s", r->name);
+		if (test__start_subtest(s))
+			test_redirect_bulk(r);
+	}
+
+	for (action = NO_PROG; action <= DROP; action++) {
+		if (start("unrelated pair", SOCK_STREAM, action, ""))
+			test_unrelated_pair(action);
+		if (start("timeout", SOCK_STREAM, action, ""))
+			test_timeout(action);
+	}
+
+	if (start("partly read before", SOCK_STREAM, PASS, ""))
+		test_partly_read();
+	if (start("queued before", SOCK_STREAM, PASS, ""))
+		test_queued(SOCK_STREAM);
+	if (start("queued before", SOCK_SEQPACKET, PASS, ""))
+		test_queued(SOCK_SEQPACKET);
+	if (start("collapsed", SOCK_STREAM, PASS, ""))
+		test_collapsed();
+
+	for (action = NO_PROG; action <= PASS; action++) {
+		if (start("shutdown for reading", SOCK_STREAM, action, ""))
+			test_shutdown_rd(action);
+		if (start("end of file wakes reader", SOCK_STREAM, action,
+			  ": close"))
+			test_eof_wakes_reader(action, true);
+		if (start("end of file wakes reader", SOCK_STREAM, action,
+			  ": shutdown"))
+			test_eof_wakes_reader(action, false);
+		if (start("interrupted", SOCK_STREAM, action, ""))
+			test_interrupted(action, 0);
+		if (start("interrupted", SOCK_STREAM, action, ": timeout"))
+			test_interrupted(action, LIMIT_SEC * 1000);
+		if (start("not data", SOCK_STREAM, action, ""))
+			test_not_data(action);
+	}
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+
+#define AF_VSOCK	40
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SOCKMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} source SEC(".maps"), sink SEC(".maps");
+
+/* Set by user space */
+bool redirect;
+int redirect_flags;
+int verdict = SK_PASS;
+bool look_at_socket;
+
+/* Payload seen so far, by what was answered */
+__u64 passed, dropped;
+
+/* Packets that are not from a vsock socket */
+__u64 strangers;
+
+SEC("sk_skb/verdict")
+int prog_skb_verdict(struct __sk_buff *skb)
+{
+	int ret = verdict;
+
+	if (look_at_socket && skb->family != AF_VSOCK)
+		__sync_fetch_and_add(&strangers, 1);
+
+	if (redirect)
+		ret = bpf_sk_redirect_map(skb, &sink, 0, redirect_flags);
+
+	if (ret == SK_PASS)
+		__sync_fetch_and_add(&passed, skb->len);
+	else
+		__sync_fetch_and_add(&dropped, skb->len);
+
+	return ret;
+}
+
+char _license[] SEC("license") = "GPL";
