@@ -118,8 +118,8 @@ impl<'a> VirtioRef<'a> {
 
     /// Takes the first packet out of the receive queue, without what the owner has read of it.
     ///
-    /// The space in the queue is the peer's again, which [`Self::send_credit_update`] tells it. Does
-    /// not sleep.
+    /// The space in the queue is the peer's again, which [`Self::send_credit_update`] tells it.
+    /// Does not sleep.
     ///
     /// # Errors
     ///

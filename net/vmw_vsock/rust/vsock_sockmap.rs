@@ -30,8 +30,8 @@ mod recv;
 mod vsock;
 
 global_lock! {
-    // SAFETY: `vsock_bpf_build_proto()` initialises it, before a socket can be connected, and only a
-    // connected one enters a sockmap.
+    // SAFETY: `vsock_bpf_build_proto()` initialises it, before a socket can be connected, and only
+    // a connected one enters a sockmap.
     unsafe(uninit) static VSOCK_PROT_LOCK: SpinLockIrq<()> = ();
 }
 

@@ -50,7 +50,7 @@ use core::{
 /// A reference to the psock of a socket, which is what keeps it alive.
 ///
 /// Who drops the last one restores the proto of the socket, with `sk_callback_lock` held. That is
-/// no work for under the socket lock, so take the reference before the lock and it is dropped after.
+/// no work for under the socket lock, so take the reference before the lock: it is dropped after.
 ///
 /// # Invariants
 ///
