@@ -1,0 +1,601 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The experiment that started it: UNIX datagrams of a guest go to a vsock server on its host,
+//! through socat and through the C and the Rust sockmap.
+//!
+//! No KVM, and no vhost of this machine, is needed: a User-Mode Linux kernel is the host. It has
+//! the tool root as its root file system and runs QEMU, whose guest is the kernel of the `qemu`
+//! bed. The host leads: it starts a server, tells the guest over its serial console which
+//! redirector to run, and waits until the server has everything or the time is over. The guest's
+//! console comes out of the host's with a mark before each line.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+use bytesize::ByteSize;
+use clap::ValueEnum;
+use serde::Deserialize;
+
+use crate::boot::{splats, Boot, Outcome, System};
+use crate::build::{build, Bed, Flavour, Image, Sockmap};
+use crate::env::Env;
+use crate::initramfs::{Initramfs, EXIT_MARKER};
+use crate::proc::{self, Step};
+use crate::programs::{self, Programs};
+use crate::toolroot::ToolRoot;
+use crate::verbs;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// How much the guest sends in each arm
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    bytes: ByteSize,
+    /// What redirects: socat, the C sockmap, the Rust sockmap
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "socat,c,rust"
+    )]
+    arms: Vec<Arm>,
+    /// How long each arm may take
+    #[arg(long, value_name = "S", default_value_t = 180)]
+    limit: u64,
+}
+
+/// A way from the UNIX socket to the vsock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum Arm {
+    Socat,
+    C,
+    Rust,
+}
+
+impl Arm {
+    fn name(self) -> &'static str {
+        match self {
+            Arm::Socat => "socat",
+            Arm::C => "c",
+            Arm::Rust => "rust",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Arm::Socat => "socat",
+            Arm::C => "C sockmap",
+            Arm::Rust => "Rust sockmap",
+        }
+    }
+}
+
+/// Which arms run on a guest with which sockmap. socat does not use it, so it runs where the Rust
+/// arm does, in the same boot.
+fn guests(arms: &[Arm]) -> Vec<(Sockmap, Vec<Arm>)> {
+    let with_socat = if arms.contains(&Arm::C) && !arms.contains(&Arm::Rust) {
+        Sockmap::C
+    } else {
+        Sockmap::Rust
+    };
+    let mut guests = Vec::new();
+    for sockmap in [Sockmap::Rust, Sockmap::C] {
+        let mut here: Vec<Arm> = arms
+            .iter()
+            .copied()
+            .filter(|arm| match arm {
+                Arm::Socat => sockmap == with_socat,
+                Arm::C => sockmap == Sockmap::C,
+                Arm::Rust => sockmap == Sockmap::Rust,
+            })
+            .collect();
+        here.sort();
+        here.dedup();
+        if !here.is_empty() {
+            guests.push((sockmap, here));
+        }
+    }
+    guests
+}
+
+/// How long the redirector of the sockmaps may take to hand over what it has when the sender is
+/// done. The sender's send buffer is 4 MiB.
+const DRAIN: u64 = 60;
+
+/// Before each line of the guest's console in that of the host.
+const MARK: &str = "guest| ";
+
+/// The host's init.
+const HOST: &str = r#"#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t tmpfs tmp /tmp
+mkdir -p /dev/shm
+mount -t tmpfs shm /dev/shm
+end() {
+    echo
+    echo "@MARKER@ $1"
+    busybox poweroff -f
+}
+# Waits for a line of the guest.
+await() {
+    until grep -q "^demo $1" /tmp/guest; do
+        kill -0 $guest 2>/dev/null || { echo "demo: the guest is gone before '$1'"; end 1; }
+        sleep 0.2
+    done
+}
+mkfifo /tmp/console
+: > /tmp/guest
+exec 3<>/tmp/console
+# The guest's own last line must not be taken for that of the host.
+qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 1 -m 512M \
+    -nodefaults -display none -no-reboot \
+    -chardev stdio,id=console,signal=off -serial chardev:console \
+    -kernel '@KERNEL@' -initrd '@INITRAMFS@' \
+    -append 'console=ttyS0 panic=-1 no_timer_check tsc=unstable' \
+    -device vhost-vsock-pci,guest-cid=3 <&3 2>&1 |
+    tee /tmp/guest | sed -u 's/@MARKER@/ended with/; s/^/@MARK@/' &
+guest=$!
+await ready
+for arm in @ARMS@; do
+    # More than is sent, so that it goes on until the end and sees that nothing follows.
+    '@BED@' serve-vsock 1234 --bytes $((@BYTES@ + 1)) --timeout @SERVER_LIMIT@ > /tmp/served 2>&1 &
+    server=$!
+    until ss -H -l --vsock | grep -q ':1234 '; do
+        kill -0 $server 2>/dev/null || { cat /tmp/served; end 1; }
+        sleep 0.1
+    done
+    echo $arm >&3
+    await "done $arm"
+    # The redirector is gone, so the connection is.
+    for i in $(seq 50); do
+        kill -0 $server 2>/dev/null || break
+        sleep 0.1
+    done
+    kill $server 2>/dev/null
+    wait $server
+    echo "demo server $arm $(tail -n 1 /tmp/served)"
+done
+echo end >&3
+wait $guest
+end 0
+"#;
+
+/// The guest's main program: runs the arms that are named on the console.
+const GUEST: &str = r#"#!/bin/sh
+stty -echo
+modprobe vmw_vsock_virtio_transport || exit 1
+sock=/path/to/sock
+mkdir -p /path/to
+echo demo ready
+while read -r arm && [ $arm != end ]; do
+    if [ $arm = socat ]; then
+        # By itself socat cuts a datagram after 8192 bytes.
+        socat -b 65536 VSOCK-CONNECT:2:1234 UNIX-RECV:$sock 2> /tmp/said &
+    else
+        vsock-redirect --drain-limit @DRAIN@ unix-recv:$sock vsock-connect:2:1234 2> /tmp/said &
+    fi
+    redirector=$!
+    until [ -S $sock ] || ! kill -0 $redirector 2>/dev/null; do sleep 0.1; done
+    bed send-unix-dgram $sock --size 65536 --bytes @BYTES@ --timeout @LIMIT@ > /tmp/sent 2>&1
+    # A signal ends socat at once, whatever it still has to send.
+    [ $arm != socat ] || sleep 2
+    kill $redirector 2>/dev/null
+    wait $redirector
+    rm -f $sock
+    echo "demo redirector $arm $(tr "\n" " " < /tmp/said)"
+    echo "demo sender $arm $(tail -n 1 /tmp/sent)"
+    echo "demo done $arm"
+done
+"#;
+
+/// What `bed send-unix-dgram` tells.
+#[derive(Clone, Debug, Deserialize)]
+struct Sent {
+    bytes: u64,
+    hash: String,
+    error: Option<String>,
+}
+
+/// What `bed serve-vsock` tells.
+#[derive(Clone, Debug, Deserialize)]
+struct Served {
+    bytes: u64,
+    /// From the first to the last byte.
+    seconds: f64,
+    hash: String,
+    end: String,
+    error: Option<String>,
+}
+
+/// What the consoles tell of an arm.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    sent: Option<Sent>,
+    served: Option<Served>,
+    /// The redirector's last words.
+    said: String,
+}
+
+impl Told {
+    /// Takes in a line of the host's console.
+    fn read(told: &mut BTreeMap<Arm, Told>, line: &str) {
+        let line = line.strip_prefix(MARK).unwrap_or(line);
+        let Some(rest) = line.strip_prefix("demo ") else {
+            return;
+        };
+        let mut words = rest.splitn(3, ' ');
+        let (Some(who), Some(name), text) = (words.next(), words.next(), words.next()) else {
+            return;
+        };
+        let Ok(arm) = Arm::from_str(name, false) else {
+            return;
+        };
+        let (told, text) = (told.entry(arm).or_default(), text.unwrap_or_default());
+        match who {
+            // What is no JSON is an error message, and the arm will be seen to have failed.
+            "sender" => told.sent = serde_json::from_str(text).ok(),
+            "server" => told.served = serde_json::from_str(text).ok(),
+            "redirector" => told.said = text.to_string(),
+            _ => {}
+        }
+        if told.said.is_empty() && !text.starts_with('{') {
+            told.said = text.to_string();
+        }
+    }
+
+    fn speed(&self) -> Option<f64> {
+        let served = self.served.as_ref()?;
+        (served.seconds > 0.0).then(|| served.bytes as f64 / served.seconds / 1e6)
+    }
+}
+
+/// How an arm went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Every byte arrived, once and in order.
+    All,
+    /// So did every byte that was sent within the time limit.
+    Slow,
+    Failed(String),
+}
+
+/// Of an arm that was to move `bytes`. Only the C sockmap may be too slow for them.
+fn verdict(arm: Arm, told: &Told, bytes: u64) -> Verdict {
+    let failed = |what: String| {
+        Verdict::Failed(if told.said.is_empty() {
+            what
+        } else {
+            format!("{what}; the redirector said: {}", told.said)
+        })
+    };
+    let (Some(sent), Some(served)) = (&told.sent, &told.served) else {
+        let who = if told.sent.is_none() {
+            "sender"
+        } else {
+            "server"
+        };
+        return failed(format!("the {who} told nothing"));
+    };
+    if let Some(error) = &served.error {
+        return failed(format!("the server: {error}"));
+    }
+    if served.bytes != sent.bytes {
+        return failed(format!(
+            "of {} bytes that were sent {} arrived",
+            sent.bytes, served.bytes
+        ));
+    }
+    if served.hash != sent.hash {
+        return failed("what arrived is not what was sent".to_string());
+    }
+    if served.end != "eof" {
+        return failed(format!("the connection did not end well: {}", served.end));
+    }
+    match &sent.error {
+        None if sent.bytes == bytes => Verdict::All,
+        Some(error) if error == "time limit" && arm == Arm::C => Verdict::Slow,
+        error => failed(format!(
+            "only {} bytes were sent ({})",
+            sent.bytes,
+            error.as_deref().unwrap_or("no reason given")
+        )),
+    }
+}
+
+/// Replaces `@NAME@` by its value.
+fn fill(template: &str, values: &[(&str, &dyn std::fmt::Display)]) -> String {
+    let mut text = template.to_string();
+    for (name, value) in values {
+        text = text.replace(&format!("@{name}@"), &value.to_string());
+    }
+    text
+}
+
+/// Boots a host and a guest in it, and runs arms. Returns also what is wrong with the run as such.
+fn run_guest(
+    env: &Env,
+    root: &ToolRoot,
+    programs: &Programs,
+    host: &Image,
+    guest: &Image,
+    arms: &[Arm],
+    args: &Args,
+) -> Result<(BTreeMap<Arm, Told>, Vec<String>)> {
+    let bytes = args.bytes.as_u64();
+    let main = fill(
+        GUEST,
+        &[("BYTES", &bytes), ("LIMIT", &args.limit), ("DRAIN", &DRAIN)],
+    );
+    let mut initramfs = Initramfs::new(env, root, &main);
+    initramfs
+        .modules(guest)?
+        .file("/bin/vsock-redirect", &programs.redirect, 0o755)
+        .file("/bin/bed", &programs.bed, 0o755)
+        .program("/usr/bin/socat", Path::new("/usr/bin/socat"))?;
+    let initramfs = initramfs.build(guest)?;
+
+    let names: Vec<_> = arms.iter().map(|arm| arm.name()).collect();
+    let arm_limit = args.limit + DRAIN + 20;
+    let name = format!("pair-{}", guest.flavour.sockmap.name());
+    let init = env.logs.join(format!("{name}.init"));
+    let script = fill(
+        HOST,
+        &[
+            ("MARKER", &EXIT_MARKER),
+            ("MARK", &MARK),
+            ("KERNEL", &guest.kernel.display()),
+            ("INITRAMFS", &initramfs.display()),
+            ("BED", &programs.bed.display()),
+            ("ARMS", &names.join(" ")),
+            ("BYTES", &bytes),
+            ("SERVER_LIMIT", &arm_limit),
+        ],
+    );
+    fs::write(&init, script).with_context(|| format!("cannot write {}", init.display()))?;
+    fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
+
+    let mut step = Step::new(&format!(
+        "pair: {} of {} with the {} kernel in the guest",
+        names.join(" and "),
+        args.bytes,
+        guest.flavour.sockmap.name()
+    ));
+    let mut told = BTreeMap::new();
+    let mut each_line = |line: &str| {
+        Told::read(&mut told, line);
+        step.at(line);
+    };
+    let mut boot = Boot::new(host, System::ToolRoot { init: &init });
+    boot.memory_mib = 3072;
+    boot.timeout = Some(Duration::from_secs(BOOT + arm_limit * arms.len() as u64));
+    boot.each_line = Some(&mut each_line);
+    let outcome = boot.run(env, root, &name)?;
+
+    let mut problems = complaints(&outcome);
+    // The splats are in there already, by whose they are.
+    if outcome.splats.is_empty() {
+        problems.extend(
+            outcome
+                .verdict()
+                .err()
+                .map(|error| format!("host: {error}")),
+        );
+    }
+    if problems.is_empty() {
+        step.done();
+    }
+    proc::say(&format!("log: {}", outcome.log_path.display()));
+    Ok((told, problems))
+}
+
+/// Splats of host and guest.
+fn complaints(outcome: &Outcome) -> Vec<String> {
+    let (theirs, ours): (Vec<&str>, Vec<&str>) =
+        outcome.log.lines().partition(|line| line.starts_with(MARK));
+    let mut problems = Vec::new();
+    for (whose, lines, bed) in [("host", ours, Bed::PairHost), ("guest", theirs, Bed::Qemu)] {
+        let found = splats(&lines.join("\n"), bed);
+        if !found.is_empty() {
+            problems.push(format!(
+                "the kernel of the {whose} complains:\n  {}",
+                found.join("\n  ")
+            ));
+        }
+    }
+    problems
+}
+
+/// How long host and guest may take to boot.
+const BOOT: u64 = 120;
+
+/// The table, and what went wrong.
+fn report(ran: &[(Arm, Sockmap, Told)], bytes: u64) -> (String, Vec<String>) {
+    let socat = ran
+        .iter()
+        .find(|(arm, ..)| *arm == Arm::Socat)
+        .and_then(|(.., told)| told.speed());
+    let mut table = format!(
+        "{:<14}{:<14}{:>8}{:>9}{:>9}{:>10}  every byte arrived\n",
+        "redirector", "guest kernel", "MiB", "seconds", "MB/s", "vs socat"
+    );
+    let mut failed = Vec::new();
+    for (arm, sockmap, told) in ran {
+        let speed = told.speed();
+        let number = |value: Option<f64>, digits: usize| {
+            value.map_or("-".to_string(), |value| format!("{value:.digits$}"))
+        };
+        let ratio = speed.zip(socat).map(|(speed, socat)| speed / socat);
+        let moved = told.served.as_ref().map(|served| served.bytes);
+        let word = match verdict(*arm, told, bytes) {
+            Verdict::All => "yes".to_string(),
+            Verdict::Slow => "yes, of what the time limit let it send".to_string(),
+            Verdict::Failed(what) => {
+                failed.push(format!("{}: {what}", arm.title()));
+                "NO".to_string()
+            }
+        };
+        let _ = writeln!(
+            table,
+            "{:<14}{:<14}{:>8}{:>9}{:>9}{:>10}  {word}",
+            arm.title(),
+            sockmap.name(),
+            number(moved.map(|moved| moved as f64 / (1 << 20) as f64), 1),
+            number(told.served.as_ref().map(|served| served.seconds), 1),
+            number(speed, 1),
+            ratio.map_or("-".to_string(), |ratio| format!("{ratio:.2}x")),
+        );
+    }
+    (table, failed)
+}
+
+pub fn run(env: &Env, args: Args) -> Result<()> {
+    if args.bytes.as_u64() == 0 {
+        bail!("--bytes 0 is nothing to send");
+    }
+    let (root, tree) = verbs::prepare_tree(env)?;
+    let flavour = |bed, sockmap| Flavour {
+        bed,
+        sockmap,
+        debug: false,
+    };
+    let programs = programs::build(env, &root)?;
+    let host = build(env, &root, &tree, flavour(Bed::PairHost, Sockmap::Rust))?;
+    let mut guests_built = Vec::new();
+    for (sockmap, arms) in guests(&args.arms) {
+        let image = build(env, &root, &tree, flavour(Bed::Qemu, sockmap))?;
+        guests_built.push((image, arms));
+    }
+    // Others may change the tree and build from it while this only boots.
+    drop(tree);
+
+    let mut ran = Vec::new();
+    let mut problems = Vec::new();
+    for (image, arms) in &guests_built {
+        let (mut told, wrong) = run_guest(env, &root, &programs, &host, image, arms, &args)?;
+        problems.extend(wrong);
+        for arm in arms {
+            let told = told.remove(arm).unwrap_or_default();
+            ran.push((*arm, image.flavour.sockmap, told));
+        }
+    }
+    ran.sort_by_key(|(arm, ..)| *arm);
+    let (table, failed) = report(&ran, args.bytes.as_u64());
+    println!(
+        "UNIX datagrams of 64 KiB in a guest, one thread, to a vsock server on its host, {}:\n",
+        args.bytes
+    );
+    print!("{table}");
+    problems.extend(failed);
+    if !problems.is_empty() {
+        bail!("{}", problems.join("\n"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn socat_runs_where_the_rust_arm_does() {
+        use Arm::{Socat, C};
+        assert_eq!(
+            guests(&[Socat, C, Arm::Rust]),
+            [
+                (Sockmap::Rust, vec![Socat, Arm::Rust]),
+                (Sockmap::C, vec![C])
+            ]
+        );
+        assert_eq!(guests(&[C, Socat]), [(Sockmap::C, vec![Socat, C])]);
+        assert_eq!(guests(&[Socat]), [(Sockmap::Rust, vec![Socat])]);
+        assert_eq!(guests(&[C, C]), [(Sockmap::C, vec![C])]);
+    }
+
+    fn told(sent: u64, sent_error: Option<&str>, arrived: u64, hash: &str, end: &str) -> Told {
+        let mut all = BTreeMap::new();
+        let error = sent_error.map_or("null".to_string(), |error| format!("{error:?}"));
+        Told::read(
+            &mut all,
+            &format!(r#"guest| demo sender c {{"bytes":{sent},"hash":"h","error":{error}}}"#),
+        );
+        Told::read(
+            &mut all,
+            &format!(
+                r#"demo server c {{"bytes":{arrived},"seconds":2.0,"hash":"{hash}","end":"{end}","error":null}}"#
+            ),
+        );
+        all.remove(&Arm::C).unwrap()
+    }
+
+    #[test]
+    fn every_byte_or_a_failure() {
+        let good = told(100, None, 100, "h", "eof");
+        for arm in [Arm::Socat, Arm::C, Arm::Rust] {
+            assert_eq!(verdict(arm, &good, 100), Verdict::All);
+            for bad in [
+                told(100, None, 99, "h", "eof"),
+                told(100, None, 101, "h", "too much"),
+                told(100, None, 100, "x", "eof"),
+                told(100, None, 100, "h", "timeout"),
+                told(50, None, 50, "h", "eof"),
+                told(50, Some("send: refused"), 50, "h", "eof"),
+                told(50, Some("time limit"), 40, "h", "eof"),
+                Told::default(),
+            ] {
+                assert!(
+                    matches!(verdict(arm, &bad, 100), Verdict::Failed(_)),
+                    "{bad:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_c_sockmap_may_be_slow() {
+        let slow = told(50, Some("time limit"), 50, "h", "eof");
+        assert_eq!(verdict(Arm::C, &slow, 100), Verdict::Slow);
+        assert!(matches!(verdict(Arm::Rust, &slow, 100), Verdict::Failed(_)));
+        assert!(matches!(
+            verdict(Arm::Socat, &slow, 100),
+            Verdict::Failed(_)
+        ));
+    }
+
+    #[test]
+    fn error_message_in_place_of_json() {
+        let mut all = BTreeMap::new();
+        Told::read(
+            &mut all,
+            "guest| demo redirector rust vsock-redirect: no vsock",
+        );
+        Told::read(&mut all, "guest| demo sender rust bed: cannot connect");
+        let Verdict::Failed(what) = verdict(Arm::Rust, &all[&Arm::Rust], 1) else {
+            panic!("no failure");
+        };
+        assert!(what.contains("vsock-redirect: no vsock"), "{what}");
+    }
+
+    #[test]
+    fn table_has_ratios() {
+        let ran = [
+            (
+                Arm::Socat,
+                Sockmap::Rust,
+                told(4_000_000, None, 4_000_000, "h", "eof"),
+            ),
+            (
+                Arm::Rust,
+                Sockmap::Rust,
+                told(8_000_000, None, 8_000_000, "h", "eof"),
+            ),
+        ];
+        let (table, failed) = report(&ran, 8_000_000);
+        assert!(table.contains("2.00x  yes"), "{table}");
+        assert_eq!(failed.len(), 1);
+    }
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where things are: the checkout, the cache folder, its locks, and half-made folders.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{bail, Context, Result};
+use rustix::fs::{flock, FlockOperation};
+use sha2::{Digest, Sha256};
+
+use crate::proc;
+
+/// The folders that every verb works with.
+pub struct Env {
+    /// The checkout.
+    pub repo: PathBuf,
+    /// `$XDG_CACHE_HOME/vsock-sockmap` or `--cache DIR`: everything that is built.
+    pub cache: PathBuf,
+    /// Logs of this run, inside the cache.
+    pub logs: PathBuf,
+    /// `--source DIR`: a kernel tree of the user's in place of the base.
+    pub source: Option<PathBuf>,
+}
+
+/// How many runs keep their logs.
+const KEPT_LOGS: usize = 20;
+
+impl Env {
+    pub fn new(cache: Option<PathBuf>, source: Option<PathBuf>) -> Result<Self> {
+        // cargo sets the variable for `cargo xtask`; the second is for a binary run by hand.
+        let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+            .map(PathBuf::from)
+            .filter(|dir| dir.ends_with("xtask"))
+            .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
+        let repo = fs::canonicalize(manifest.join(".."))
+            .with_context(|| format!("cannot find the checkout at {}", manifest.display()))?;
+        let cache = match cache {
+            Some(dir) => dir,
+            None => default_cache()?,
+        };
+        fs::create_dir_all(&cache)
+            .with_context(|| format!("cannot make the cache folder {}", cache.display()))?;
+        let cache = fs::canonicalize(cache)?;
+        if cache.starts_with(&repo) {
+            bail!(
+                "the cache {} is inside the checkout; give another one with --cache",
+                cache.display()
+            );
+        }
+        let source = match source {
+            None => None,
+            Some(dir) => Some(
+                fs::canonicalize(&dir)
+                    .with_context(|| format!("--source {}: no such folder", dir.display()))?,
+            ),
+        };
+        let logs = new_log_dir(&cache)?;
+        Ok(Env {
+            repo,
+            cache,
+            logs,
+            source,
+        })
+    }
+
+    /// Takes the named lock of the cache, and says so when another run has it. It is free again
+    /// when the guard is dropped. A run must not take a lock that it already has.
+    pub fn lock(&self, name: &str) -> Result<Lock> {
+        let dir = self.cache.join("lock");
+        fs::create_dir_all(&dir)?;
+        let path = dir.join(name);
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .with_context(|| format!("cannot open {}", path.display()))?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            let holder = if holder.is_empty() {
+                "?"
+            } else {
+                holder.trim()
+            };
+            proc::say(&format!(
+                "waiting for process {holder} to finish with `{name}`"
+            ));
+            flock(&file, FlockOperation::LockExclusive)
+                .with_context(|| format!("cannot lock {}", path.display()))?;
+        }
+        file.set_len(0)?;
+        (&file).write_all(std::process::id().to_string().as_bytes())?;
+        Ok(Lock { _file: file })
+    }
+
+    /// Makes folder `name` in the cache by `make`, which is given a temporary folder that becomes
+    /// `name` when it returns well. What an interrupted run left of `name` is removed first; the
+    /// caller holds a lock that covers `name`.
+    pub fn make_dir(&self, name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+        let done = self.cache.join(name);
+        if done.exists() {
+            return Ok(done);
+        }
+        self.sweep(name)?;
+        let tmp = self
+            .cache
+            .join(format!("{name}.tmp-{}", std::process::id()));
+        fs::create_dir_all(&tmp).with_context(|| format!("cannot make {}", tmp.display()))?;
+        match make(&tmp) {
+            Ok(()) => {
+                fs::rename(&tmp, &done)
+                    .with_context(|| format!("cannot rename {}", tmp.display()))?;
+                Ok(done)
+            }
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = self.remove_dir(&tmp);
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes half-made folders of `name`.
+    fn sweep(&self, name: &str) -> Result<()> {
+        let prefix = format!("{name}.tmp-");
+        for entry in fs::read_dir(&self.cache)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                self.remove_dir(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a folder of the cache, also one with files of other users of a user namespace.
+    pub fn remove_dir(&self, dir: &Path) -> Result<()> {
+        assert!(dir.starts_with(&self.cache) && dir != self.cache);
+        if is_root() {
+            return fs::remove_dir_all(dir)
+                .with_context(|| format!("cannot remove {}", dir.display()));
+        }
+        let mut rm = Command::new("unshare");
+        rm.args(["--user", "--map-auto", "--map-root-user", "rm", "-rf"])
+            .arg(dir);
+        proc::output(rm).with_context(|| format!("cannot remove {}", dir.display()))?;
+        Ok(())
+    }
+
+    /// Fails when the cache's file system has less than `gib` free.
+    pub fn need_space(&self, gib: u64, what: &str) -> Result<()> {
+        let stat = rustix::fs::statvfs(&self.cache)?;
+        let free = stat.f_bavail * stat.f_frsize;
+        if free < gib << 30 {
+            bail!(
+                "{what} needs {gib} GiB in {}, which has {:.1} GiB free; make room or use --cache DIR",
+                self.cache.display(),
+                free as f64 / (1u64 << 30) as f64
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A lock of the cache, held until dropped.
+pub struct Lock {
+    _file: File,
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn default_cache() -> Result<PathBuf> {
+    let base = match std::env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty()) {
+        Some(dir) => PathBuf::from(dir),
+        None => match std::env::var_os("HOME").filter(|dir| !dir.is_empty()) {
+            Some(home) => Path::new(&home).join(".cache"),
+            None => bail!("HOME is not set: say where the cache is with --cache DIR"),
+        },
+    };
+    Ok(base.join("vsock-sockmap"))
+}
+
+fn new_log_dir(cache: &Path) -> Result<PathBuf> {
+    let parent = cache.join("log");
+    fs::create_dir_all(&parent)
+        .with_context(|| format!("cannot write to the cache {}", cache.display()))?;
+    let mut old: Vec<_> = fs::read_dir(&parent)?
+        .filter_map(|e| Some(e.ok()?.path()))
+        .collect();
+    old.sort();
+    for dir in old.iter().rev().skip(KEPT_LOGS - 1) {
+        // Another run may be removing the same one.
+        let _ = fs::remove_dir_all(dir);
+    }
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)?
+        .as_secs();
+    let dir = parent.join(format!("{now}-{}", std::process::id()));
+    fs::create_dir_all(&dir)?;
+    Ok(dir)
+}
+
+/// A cache key: hash of parts, in order; no part can run into the next.
+#[derive(Clone, Default)]
+pub struct Key(Sha256);
+
+impl Key {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn add(mut self, part: impl AsRef<[u8]>) -> Self {
+        let part = part.as_ref();
+        self.0.update((part.len() as u64).to_le_bytes());
+        self.0.update(part);
+        self
+    }
+
+    pub fn finish(self) -> String {
+        hex(&self.0.finalize()[..6])
+    }
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// SHA256 of a file, in hex.
+pub fn sha256_file(path: &Path) -> Result<String> {
+    let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let count = std::io::Read::read(&mut file, &mut buffer)?;
+        if count == 0 {
+            return Ok(hex(&hash.finalize()));
+        }
+        hash.update(&buffer[..count]);
+    }
+}
+
+/// Writes a file that is either the old or the new one, never half of it.
+pub fn write_atomic(path: &Path, content: &[u8]) -> Result<()> {
+    let dir = path.parent().context("a file has a folder")?;
+    fs::create_dir_all(dir)?;
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    file.write_all(content)?;
+    // A temporary file is only its owner's to read.
+    file.as_file()
+        .set_permissions(fs::Permissions::from_mode(0o644))?;
+    file.persist(path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_tells_where_a_part_ends() {
+        let one = Key::new().add("ab").add("c").finish();
+        let two = Key::new().add("a").add("bc").finish();
+        assert_ne!(one, two);
+        assert_eq!(one, Key::new().add("ab").add("c").finish());
+        assert_ne!(one, Key::new().add("abc").finish());
+    }
+
+    fn test_env(dir: &Path) -> Env {
+        Env {
+            repo: dir.join("repo"),
+            cache: dir.to_path_buf(),
+            logs: dir.to_path_buf(),
+            source: None,
+        }
+    }
+
+    #[test]
+    fn failed_make_dir_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let env = test_env(dir.path());
+        fs::create_dir(dir.path().join("x.tmp-1")).unwrap();
+        assert!(env.make_dir("x", |_| bail!("no")).is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        env.make_dir("x", |tmp| Ok(fs::write(tmp.join("f"), "1")?))
+            .unwrap();
+        env.make_dir("x", |_| panic!("made twice")).unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("x/f")).unwrap(), "1");
+    }
+
+    #[test]
+    fn space_that_no_disk_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = test_env(dir.path())
+            .need_space(1 << 33, "all of it")
+            .unwrap_err();
+        assert!(error.to_string().contains("make room"));
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The two static programs of the checkout that guests run: `vsock-redirect` and `bed`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use walkdir::WalkDir;
+
+use crate::env::{Env, Key};
+use crate::proc;
+use crate::toolroot::ToolRoot;
+
+/// Finished programs; like an image they stay as they are, so no lock is needed to use them.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// What users run in place of socat.
+    pub redirect: PathBuf,
+    /// Senders and servers for the beds.
+    pub bed: PathBuf,
+}
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What a guest without libraries can run.
+const RUSTFLAGS: &str = "-C target-feature=+crt-static";
+
+/// What the programs are built from, besides the tool root.
+const SOURCES: &[&str] = &["redirect", "bed", "Cargo.toml", "Cargo.lock"];
+
+/// The programs, built if the cache has none of these sources.
+pub fn build(env: &Env, root: &ToolRoot) -> Result<Programs> {
+    let mut key = Key::new().add(&root.key).add(TARGET).add(RUSTFLAGS);
+    for source in SOURCES {
+        for entry in WalkDir::new(env.repo.join(source)).sort_by_file_name() {
+            let entry = entry?;
+            if entry.file_type().is_file() {
+                let path = entry.path();
+                let data =
+                    fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+                key = key
+                    .add(path.strip_prefix(&env.repo)?.as_os_str().as_encoded_bytes())
+                    .add(data);
+            }
+        }
+    }
+    let name = format!("programs-{}", key.finish());
+    if !env.cache.join(&name).exists() {
+        let _lock = env.lock("programs")?;
+        env.make_dir(&name, |dir| {
+            // Kept for the crates that they depend on. The two are always built, since cargo goes
+            // by the time of a file and the key by what is in it.
+            let target = env.cache.join("programs-target");
+            let cargo = |verb: &str| {
+                let mut cargo = root.command(&env.repo, "cargo");
+                cargo.args([verb, "--release", "--locked", "--target", TARGET]);
+                cargo.args(["-p", "vsock-redirect", "-p", "bed"]);
+                cargo
+                    .env("RUSTFLAGS", RUSTFLAGS)
+                    .env("CARGO_TARGET_DIR", &target);
+                cargo
+            };
+            proc::output(cargo("clean"))?;
+            proc::run(env, "build vsock-redirect and bed", cargo("build"))?;
+            for program in ["vsock-redirect", "bed"] {
+                let built = target.join(TARGET).join("release").join(program);
+                fs::copy(&built, dir.join(program))
+                    .with_context(|| format!("cannot copy {}", built.display()))?;
+            }
+            Ok(())
+        })?;
+    }
+    let dir = env.cache.join(name);
+    Ok(Programs {
+        redirect: dir.join("vsock-redirect"),
+        bed: dir.join("bed"),
+    })
+}

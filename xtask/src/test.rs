@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `test`: the kit's unit tests, KUnit, and the sockmap selftests.
+//!
+//! On the um bed, with KASAN and the other debugging options, and the Rust version: KUnit and our
+//! selftest. On the qemu bed: upstream's sockmap selftests and ours, once with each version, side
+//! by side. What passes with C has to pass with Rust.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+
+use crate::boot::{Boot, Outcome, System};
+use crate::build::{build, Bed, Flavour, Image, Sockmap};
+use crate::env::Env;
+use crate::initramfs::Initramfs;
+use crate::proc;
+use crate::selftests::{self, Case, Verdict, OURS, UPSTREAM};
+use crate::toolroot::ToolRoot;
+use crate::tree::Tree;
+use crate::verbs::prepare_tree;
+use crate::vmtest;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TestBed {
+    Um,
+    Qemu,
+}
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only on this bed, and without the kit's own tests
+    #[arg(long, value_enum)]
+    bed: Option<TestBed>,
+    /// On the qemu bed, use the kernels that look for locking faults. They take as long to build
+    /// again as those without
+    #[arg(long)]
+    lockdep: bool,
+    /// Only the cases with this in their name. `vmtest` instead runs upstream's vmtest.sh, which
+    /// takes most of an hour
+    filter: Option<String>,
+}
+
+/// The KUnit suite of the series.
+const KUNIT_SUITE: &str = "vsock_sockmap_recv";
+
+/// Upstream cases that fail or are skipped with both versions, and why.
+const KNOWN: &[(&str, &str)] = &[];
+
+/// A UML kernel runs at native speed, an emulated one does not.
+const UM_TIMEOUT: Duration = Duration::from_secs(180);
+const QEMU_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// Counts, and says each case.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Tally {
+    fn say(&mut self, verdict: Verdict, area: &str, name: &str, why: &str) {
+        let word = match verdict {
+            Verdict::Pass => {
+                self.passed += 1;
+                "ok  "
+            }
+            Verdict::Fail => {
+                self.failed += 1;
+                "FAIL"
+            }
+            Verdict::Skip => {
+                self.skipped += 1;
+                "skip"
+            }
+        };
+        let why = if why.is_empty() {
+            String::new()
+        } else {
+            format!("  ({why})")
+        };
+        println!("{word} {area}: {name}{why}");
+    }
+
+    /// Prints the closing line. A failure, or no test at all, ends the program.
+    fn close(&self) -> Result<()> {
+        let skipped = match self.skipped {
+            0 => String::new(),
+            skipped => format!(", {skipped} skipped"),
+        };
+        println!("{} passed, {} failed{skipped}", self.passed, self.failed);
+        if self.failed > 0 || self.passed == 0 {
+            // The line above says it all.
+            std::process::exit(1);
+        }
+        Ok(())
+    }
+
+    /// What is not a case of its own but must hold.
+    fn must(&mut self, area: &str, name: &str, result: Result<()>) {
+        match result {
+            Ok(()) => self.say(Verdict::Pass, area, name, ""),
+            Err(error) => self.say(Verdict::Fail, area, name, &format!("{error:#}")),
+        }
+    }
+}
+
+pub fn run(env: &Env, args: Args) -> Result<()> {
+    let filter = args.filter.as_deref();
+    if filter == Some("vmtest") {
+        let mut tally = Tally::default();
+        for case in vmtest::run(env)? {
+            say_ours(&mut tally, "vmtest", &case);
+        }
+        return tally.close();
+    }
+    let wants = |bed| args.bed.is_none_or(|only| only == bed);
+
+    let mut tally = Tally::default();
+    if args.bed.is_none() {
+        kit(env, filter, &mut tally)?;
+    }
+    let (root, tree) = prepare_tree(env)?;
+    if wants(TestBed::Qemu) {
+        qemu(env, &root, &tree, args.lockdep, filter, &mut tally)?;
+    }
+    if wants(TestBed::Um) {
+        um(env, &root, &tree, filter, &mut tally)?;
+    }
+
+    tally.close()
+}
+
+/// The unit tests of the kit, by cargo.
+fn kit(env: &Env, filter: Option<&str>, tally: &mut Tally) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(&env.repo);
+    command.args(["test", "--locked", "--quiet", "-p", "xtask"]);
+    command.args(["--color", "never"]);
+    command.args(["--", "--format", "pretty"]);
+    command.args(filter);
+    let mut cases = Vec::new();
+    let mut output = String::new();
+    let status = proc::lines(command, |line| {
+        cases.extend(cargo_case(line));
+        output.push_str(line);
+        output.push('\n');
+    })
+    .context("cargo test did not run")?;
+    for (name, verdict) in &cases {
+        tally.say(*verdict, "kit", name, "");
+    }
+    let failed = cases.iter().any(|(_, verdict)| *verdict == Verdict::Fail);
+    if !status.success() && !failed {
+        tally.say(Verdict::Fail, "kit", "cargo test", output.trim());
+    }
+    Ok(())
+}
+
+/// A case in what `cargo test` prints.
+fn cargo_case(line: &str) -> Option<(String, Verdict)> {
+    let (name, result) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    let verdict = match result.trim() {
+        "ok" => Verdict::Pass,
+        "FAILED" => Verdict::Fail,
+        "ignored" => Verdict::Skip,
+        _ => return None,
+    };
+    Some((name.to_string(), verdict))
+}
+
+/// The argument for `test_progs -a`: the tests by name, or the subtests in them, or nothing.
+fn select(tests: &[&str], filter: Option<&str>) -> Option<String> {
+    let Some(filter) = filter else {
+        return Some(tests.join(","));
+    };
+    let named: Vec<&str> = tests
+        .iter()
+        .copied()
+        .filter(|test| test.contains(filter))
+        .collect();
+    if !named.is_empty() {
+        return Some(named.join(","));
+    }
+    let subtests = tests.iter().map(|test| format!("{test}/*{filter}*"));
+    Some(subtests.collect::<Vec<_>>().join(","))
+}
+
+/// Boots a kernel with test_progs, and returns the cases.
+fn boot(
+    env: &Env,
+    root: &ToolRoot,
+    image: &Image,
+    test_progs: &Path,
+    tests: &str,
+) -> Result<(Outcome, Result<Vec<Case>>)> {
+    let mut initramfs = Initramfs::new(env, root, selftests::GUEST_MAIN);
+    selftests::add_to(&mut initramfs, test_progs)?;
+    initramfs.modules(image)?.leak_check();
+    let archive = initramfs.build(image)?;
+
+    let args = [tests.to_string()];
+    let mut boot = Boot::new(image, System::Initramfs(&archive));
+    boot.args = &args;
+    boot.timeout = Some(match image.flavour.bed {
+        Bed::Qemu => QEMU_TIMEOUT,
+        Bed::Um | Bed::PairHost => UM_TIMEOUT,
+    });
+    let name = image.flavour.name().replace(' ', "-");
+    let step = proc::Step::new(&format!("test on {}", image.flavour.name()));
+    let outcome = boot.run(env, root, &name)?;
+    step.done();
+    let cases = selftests::parse(&outcome.log);
+    Ok((outcome, cases))
+}
+
+fn um(
+    env: &Env,
+    root: &ToolRoot,
+    tree: &Tree,
+    filter: Option<&str>,
+    tally: &mut Tally,
+) -> Result<()> {
+    let area = "um rust";
+    let image = build(env, root, tree, flavour(Bed::Um, Sockmap::Rust, true))?;
+    let test_progs = selftests::ensure(env, root, tree, None)?;
+    let Some(tests) = select(&[OURS], filter) else {
+        return Ok(());
+    };
+    let (outcome, cases) = boot(env, root, &image, &test_progs, &tests)?;
+
+    let kunit = kunit_cases(&outcome.log);
+    for (name, verdict) in &kunit {
+        if filter.is_none_or(|filter| name.contains(filter)) {
+            tally.say(*verdict, "um kunit", name, "");
+        }
+    }
+    if !kunit.iter().any(|(name, _)| name.starts_with(KUNIT_SUITE)) {
+        tally.say(Verdict::Fail, "um kunit", KUNIT_SUITE, "did not run");
+    }
+    match cases {
+        Ok(cases) => cases.iter().for_each(|case| say_ours(tally, area, case)),
+        Err(error) => tally.must(area, OURS, Err(error)),
+    }
+    tally.must(area, "the kernel's log is clean", outcome.clean());
+    Ok(())
+}
+
+/// A case of ours with the Rust version: nothing may be skipped.
+fn say_ours(tally: &mut Tally, area: &str, case: &Case) {
+    match case.verdict {
+        Verdict::Skip => tally.say(Verdict::Fail, area, &case.name, "was skipped"),
+        verdict => tally.say(verdict, area, &case.name, &case.why.join("; ")),
+    }
+}
+
+fn qemu(
+    env: &Env,
+    root: &ToolRoot,
+    tree: &Tree,
+    lockdep: bool,
+    filter: Option<&str>,
+    tally: &mut Tally,
+) -> Result<()> {
+    let mut tests = UPSTREAM.to_vec();
+    tests.push(OURS);
+    let Some(tests) = select(&tests, filter) else {
+        return Ok(());
+    };
+    let mut results = Vec::new();
+    for sockmap in [Sockmap::C, Sockmap::Rust] {
+        let area = format!("qemu {}", sockmap.name());
+        let image = build(env, root, tree, flavour(Bed::Qemu, sockmap, lockdep))?;
+        let test_progs = selftests::ensure(env, root, tree, Some(&image))?;
+        let (outcome, cases) = boot(env, root, &image, &test_progs, &tests)?;
+        tally.must(&area, "the kernel's log is clean", outcome.clean());
+        match cases {
+            Ok(cases) => results.push(cases),
+            Err(error) => {
+                tally.must(&area, "test_progs", Err(error));
+                results.push(Vec::new());
+            }
+        }
+    }
+    let (c, rust) = (&results[0], &results[1]);
+
+    let rust: BTreeMap<&str, &Case> = rust.iter().map(|case| (&*case.name, case)).collect();
+    let c_names: BTreeMap<&str, &Case> = c.iter().map(|case| (&*case.name, case)).collect();
+    println!("case by case, C / Rust:");
+    for case in c {
+        compare(tally, Some(case), rust.get(&*case.name).copied());
+    }
+    for case in rust.values() {
+        if !c_names.contains_key(&*case.name) {
+            compare(tally, None, Some(case));
+        }
+    }
+    Ok(())
+}
+
+/// One row of the table. The two kernels' results make one case: it passes if Rust's does.
+fn compare(tally: &mut Tally, c: Option<&Case>, rust: Option<&Case>) {
+    let Some(name) = c.or(rust).map(|case| &*case.name) else {
+        return;
+    };
+    let verdict = |case: Option<&Case>| case.map(|case| case.verdict);
+    let word = |case: Option<&Case>| match verdict(case) {
+        Some(Verdict::Pass) => "pass",
+        Some(Verdict::Fail) => "FAIL",
+        Some(Verdict::Skip) => "skip",
+        None => "absent",
+    };
+    let area = format!("qemu {:>4} / {:<4}", word(c), word(rust));
+    let known = KNOWN.iter().find(|(known, _)| *known == name);
+    let ours = name.starts_with(OURS);
+    let (result, why) = match (verdict(c), verdict(rust)) {
+        // Ours must not fail with C either: what C cannot do is skipped there.
+        (Some(Verdict::Fail), _) if ours => {
+            (Verdict::Fail, c.map_or(String::new(), |c| c.why.join("; ")))
+        }
+        (_, Some(Verdict::Pass)) => (Verdict::Pass, String::new()),
+        (Some(Verdict::Fail | Verdict::Skip), Some(Verdict::Fail | Verdict::Skip))
+            if known.is_some() && !ours =>
+        {
+            let reason = known.map_or("", |(_, reason)| reason);
+            (Verdict::Skip, format!("both: {reason}"))
+        }
+        (_, rust_verdict) => {
+            let why = match rust_verdict {
+                None => "did not run".to_string(),
+                _ => rust.map_or(String::new(), |case| case.why.join("; ")),
+            };
+            (Verdict::Fail, why)
+        }
+    };
+    tally.say(result, &area, name, &why);
+}
+
+fn flavour(bed: Bed, sockmap: Sockmap, debug: bool) -> Flavour {
+    Flavour {
+        bed,
+        sockmap,
+        debug,
+    }
+}
+
+/// `suite/case` and its verdict for all KUnit suites in a kernel log.
+fn kunit_cases(log: &str) -> Vec<(String, Verdict)> {
+    let mut cases = Vec::new();
+    let mut suite = String::new();
+    for line in log.lines() {
+        // With printk times: "[    0.1]     ok 1 name".
+        let line = match line
+            .strip_prefix('[')
+            .and_then(|line| line.split_once("] "))
+        {
+            Some((_, line)) => line,
+            None => line,
+        };
+        if let Some(name) = line.strip_prefix("    # Subtest: ") {
+            suite = name.trim().to_string();
+        } else if let Some(result) = line.strip_prefix("    ") {
+            let (verdict, rest) = if let Some(rest) = result.strip_prefix("ok ") {
+                (Verdict::Pass, rest)
+            } else if let Some(rest) = result.strip_prefix("not ok ") {
+                (Verdict::Fail, rest)
+            } else {
+                continue;
+            };
+            let Some((number, name)) = rest.trim().split_once(' ') else {
+                continue;
+            };
+            if number.parse::<u32>().is_err() || suite.is_empty() {
+                continue;
+            }
+            let (name, verdict) = match name.split_once(" # SKIP") {
+                Some((name, _)) => (name, Verdict::Skip),
+                None => (name, verdict),
+            };
+            cases.push((format!("{suite}/{name}"), verdict));
+        }
+    }
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kunit_log() {
+        let log = "\
+KTAP version 1
+    KTAP version 1
+    # Subtest: vsock_sockmap_recv
+    1..2
+    ok 1 data_goes_first
+[    0.100000]     not ok 2 waits
+    ok 3 later # SKIP no reason
+ok 1 vsock_sockmap_recv
+";
+        let cases = kunit_cases(log);
+        let got: Vec<_> = cases
+            .iter()
+            .map(|(name, verdict)| (&name[..], *verdict))
+            .collect();
+        assert_eq!(
+            got,
+            [
+                ("vsock_sockmap_recv/data_goes_first", Verdict::Pass),
+                ("vsock_sockmap_recv/waits", Verdict::Fail),
+                ("vsock_sockmap_recv/later", Verdict::Skip),
+            ]
+        );
+    }
+
+    #[test]
+    fn cargo_log() {
+        assert_eq!(
+            cargo_case("test boot::tests::a ... ok"),
+            Some(("boot::tests::a".to_string(), Verdict::Pass))
+        );
+        assert_eq!(
+            cargo_case("test b ... FAILED"),
+            Some(("b".to_string(), Verdict::Fail))
+        );
+        assert_eq!(cargo_case("running 3 tests"), None);
+        assert_eq!(cargo_case("test result: ok. 3 passed; 0 failed"), None);
+    }
+
+    #[test]
+    fn filter_selects_tests_or_subtests() {
+        let tests = ["sockmap_basic", "vsock_sockmap"];
+        assert_eq!(select(&tests, None).unwrap(), "sockmap_basic,vsock_sockmap");
+        assert_eq!(select(&tests, Some("basic")).unwrap(), "sockmap_basic");
+        assert_eq!(
+            select(&tests, Some("EOF")).unwrap(),
+            "sockmap_basic/*EOF*,vsock_sockmap/*EOF*"
+        );
+    }
+
+    fn case(name: &str, verdict: Verdict) -> Case {
+        Case {
+            name: name.to_string(),
+            verdict,
+            why: Vec::new(),
+        }
+    }
+
+    /// Passed, failed and skipped for one row.
+    fn row(name: &str, c: Option<Verdict>, rust: Option<Verdict>) -> (usize, usize, usize) {
+        let mut tally = Tally::default();
+        let c = c.map(|verdict| case(name, verdict));
+        let rust = rust.map(|verdict| case(name, verdict));
+        compare(&mut tally, c.as_ref(), rust.as_ref());
+        (tally.passed, tally.failed, tally.skipped)
+    }
+
+    #[test]
+    fn rust_must_pass_what_c_passes() {
+        use Verdict::*;
+        assert_eq!(row("sockmap_redir/a", Some(Pass), Some(Pass)), (1, 0, 0));
+        assert_eq!(row("sockmap_redir/a", Some(Pass), Some(Fail)), (0, 1, 0));
+        assert_eq!(row("sockmap_redir/a", Some(Pass), Some(Skip)), (0, 1, 0));
+        assert_eq!(row("sockmap_redir/a", Some(Pass), None), (0, 1, 0));
+        assert_eq!(row("sockmap_redir/a", Some(Fail), Some(Pass)), (1, 0, 0));
+        assert_eq!(row("sockmap_redir/a", Some(Fail), Some(Fail)), (0, 1, 0));
+    }
+
+    #[test]
+    fn ours_is_skipped_only_with_c() {
+        use Verdict::*;
+        assert_eq!(row("vsock_sockmap/a", Some(Skip), Some(Pass)), (1, 0, 0));
+        assert_eq!(row("vsock_sockmap/a", Some(Fail), Some(Pass)), (0, 1, 0));
+        assert_eq!(row("vsock_sockmap/a", Some(Skip), Some(Skip)), (0, 1, 0));
+    }
+}
