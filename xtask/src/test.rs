@@ -6,7 +6,7 @@
 //! by side. What passes with C has to pass with Rust.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,7 +20,6 @@ use crate::initramfs::Initramfs;
 use crate::proc;
 use crate::selftests::{self, Case, Verdict, OURS, UPSTREAM};
 use crate::toolroot::ToolRoot;
-use crate::tree::Tree;
 use crate::verbs::prepare_tree;
 use crate::vmtest;
 
@@ -124,14 +123,30 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
     if args.bed.is_none() {
         kit(env, filter, &mut tally)?;
     }
+    // All that needs the work tree comes first: another run may have it while this one boots.
     let (root, tree) = prepare_tree(env)?;
+    let mut qemu_guests = Vec::new();
     if wants(TestBed::Qemu) {
-        qemu(env, &root, &tree, args.lockdep, filter, &mut tally)?;
+        for sockmap in [Sockmap::C, Sockmap::Rust] {
+            let image = build(env, &root, &tree, flavour(Bed::Qemu, sockmap, args.lockdep))?;
+            let test_progs = selftests::ensure(env, &root, &tree, Some(&image))?;
+            qemu_guests.push(Guest { image, test_progs });
+        }
     }
+    let mut um_guest = None;
     if wants(TestBed::Um) {
-        um(env, &root, &tree, filter, &mut tally)?;
+        let image = build(env, &root, &tree, flavour(Bed::Um, Sockmap::Rust, true))?;
+        let test_progs = selftests::ensure(env, &root, &tree, None)?;
+        um_guest = Some(Guest { image, test_progs });
     }
+    drop(tree);
 
+    if let Some(guest) = &um_guest {
+        um(env, &root, guest, filter, &mut tally)?;
+    }
+    if let [c, rust] = &qemu_guests[..] {
+        qemu(env, &root, [c, rust], filter, &mut tally)?;
+    }
     tally.close()
 }
 
@@ -174,10 +189,10 @@ fn cargo_case(line: &str) -> Option<(String, Verdict)> {
     Some((name.to_string(), verdict))
 }
 
-/// The argument for `test_progs -a`: the tests by name, or the subtests in them, or nothing.
-fn select(tests: &[&str], filter: Option<&str>) -> Option<String> {
+/// The argument for `test_progs -a`: the tests by name, or else the subtests in them.
+fn select(tests: &[&str], filter: Option<&str>) -> String {
     let Some(filter) = filter else {
-        return Some(tests.join(","));
+        return tests.join(",");
     };
     let named: Vec<&str> = tests
         .iter()
@@ -185,20 +200,26 @@ fn select(tests: &[&str], filter: Option<&str>) -> Option<String> {
         .filter(|test| test.contains(filter))
         .collect();
     if !named.is_empty() {
-        return Some(named.join(","));
+        return named.join(",");
     }
     let subtests = tests.iter().map(|test| format!("{test}/*{filter}*"));
-    Some(subtests.collect::<Vec<_>>().join(","))
+    subtests.collect::<Vec<_>>().join(",")
+}
+
+/// A kernel, and the tests that run on it.
+struct Guest {
+    image: Image,
+    test_progs: PathBuf,
 }
 
 /// Boots a kernel with test_progs, and returns the cases.
 fn boot(
     env: &Env,
     root: &ToolRoot,
-    image: &Image,
-    test_progs: &Path,
+    guest: &Guest,
     tests: &str,
 ) -> Result<(Outcome, Result<Vec<Case>>)> {
+    let Guest { image, test_progs } = guest;
     let mut initramfs = Initramfs::new(env, root, selftests::GUEST_MAIN);
     selftests::add_to(&mut initramfs, test_progs)?;
     initramfs.modules(image)?.leak_check();
@@ -222,17 +243,12 @@ fn boot(
 fn um(
     env: &Env,
     root: &ToolRoot,
-    tree: &Tree,
+    guest: &Guest,
     filter: Option<&str>,
     tally: &mut Tally,
 ) -> Result<()> {
     let area = "um rust";
-    let image = build(env, root, tree, flavour(Bed::Um, Sockmap::Rust, true))?;
-    let test_progs = selftests::ensure(env, root, tree, None)?;
-    let Some(tests) = select(&[OURS], filter) else {
-        return Ok(());
-    };
-    let (outcome, cases) = boot(env, root, &image, &test_progs, &tests)?;
+    let (outcome, cases) = boot(env, root, guest, &select(&[OURS], filter))?;
 
     let kunit = kunit_cases(&outcome.log);
     for (name, verdict) in &kunit {
@@ -259,25 +275,21 @@ fn say_ours(tally: &mut Tally, area: &str, case: &Case) {
     }
 }
 
+/// `guests` are those of the C and the Rust version.
 fn qemu(
     env: &Env,
     root: &ToolRoot,
-    tree: &Tree,
-    lockdep: bool,
+    guests: [&Guest; 2],
     filter: Option<&str>,
     tally: &mut Tally,
 ) -> Result<()> {
     let mut tests = UPSTREAM.to_vec();
     tests.push(OURS);
-    let Some(tests) = select(&tests, filter) else {
-        return Ok(());
-    };
+    let tests = select(&tests, filter);
     let mut results = Vec::new();
-    for sockmap in [Sockmap::C, Sockmap::Rust] {
-        let area = format!("qemu {}", sockmap.name());
-        let image = build(env, root, tree, flavour(Bed::Qemu, sockmap, lockdep))?;
-        let test_progs = selftests::ensure(env, root, tree, Some(&image))?;
-        let (outcome, cases) = boot(env, root, &image, &test_progs, &tests)?;
+    for guest in guests {
+        let area = guest.image.flavour.name();
+        let (outcome, cases) = boot(env, root, guest, &tests)?;
         tally.must(&area, "the kernel's log is clean", outcome.clean());
         match cases {
             Ok(cases) => results.push(cases),
@@ -436,10 +448,10 @@ ok 1 vsock_sockmap_recv
     #[test]
     fn filter_selects_tests_or_subtests() {
         let tests = ["sockmap_basic", "vsock_sockmap"];
-        assert_eq!(select(&tests, None).unwrap(), "sockmap_basic,vsock_sockmap");
-        assert_eq!(select(&tests, Some("basic")).unwrap(), "sockmap_basic");
+        assert_eq!(select(&tests, None), "sockmap_basic,vsock_sockmap");
+        assert_eq!(select(&tests, Some("basic")), "sockmap_basic");
         assert_eq!(
-            select(&tests, Some("EOF")).unwrap(),
+            select(&tests, Some("EOF")),
             "sockmap_basic/*EOF*,vsock_sockmap/*EOF*"
         );
     }
