@@ -108,7 +108,8 @@ struct How {
     timeout: Timeout,
 }
 
-/// Receives at most `len` bytes, or one record, into `msg`.
+/// Receives at most `len` bytes, or one record, into `msg`. Records that the verdict passed are read
+/// as a stream.
 ///
 /// No lock is held on entry. The socket lock is taken, and given up to sleep.
 ///
@@ -139,7 +140,7 @@ pub(crate) fn recvmsg(
         nonblock,
         timeout: sk.rcvtimeo(nonblock),
     };
-    // A record is returned as it is, and so is the first look at a stream.
+    // A record of the transport is returned as it is, and so is the first look at a stream.
     let gathers = sk.sk_type() == SockType::Stream && !flags.intersects(MsgFlags::PEEK);
     let target = sk.rcvlowat(flags.intersects(MsgFlags::WAITALL), len);
     let native_flags = flags.with(MsgFlags::DONTWAIT).without(MsgFlags::WAITALL);

@@ -55,15 +55,17 @@ struct PacketInfo {
 }
 
 impl PacketInfo {
-    fn of(skb: &SkBuff) -> Self {
+    /// # Safety
+    ///
+    /// The packet comes from the receive queue of a virtio transport: its head begins with the
+    /// header, and its control block is still the transport's.
+    unsafe fn of(skb: &SkBuff) -> Self {
         let skb = skb.as_raw();
-        // SAFETY: The buffer is valid, and ours alone. It came from a virtio receive queue, so
-        // that its head begins with the header of the packet.
+        // SAFETY: The buffer is valid, and has a header by the safety requirements.
         let header = unsafe { (*skb).head.cast::<bindings::virtio_vsock_hdr>() };
         // SAFETY: As above; the header is packed, which is why it is copied unaligned.
         let header = unsafe { header.read_unaligned() };
-        // SAFETY: As above; the control block belongs to the transport until the packet is handed
-        // over.
+        // SAFETY: By the safety requirements.
         let offset =
             unsafe { (*(&raw const (*skb).cb).cast::<bindings::virtio_vsock_skb_cb>()).offset };
 
@@ -131,7 +133,9 @@ impl<'a> VirtioRef<'a> {
             return Ok(None);
         };
         // Pulling may move the head, so look first.
-        let info = PacketInfo::of(&skb);
+        //
+        // SAFETY: The packet was in the receive queue until just now.
+        let info = unsafe { PacketInfo::of(&skb) };
         if let Err(err) = skb.pull(info.offset) {
             rx.queue().push_front(skb);
             return Err(err);

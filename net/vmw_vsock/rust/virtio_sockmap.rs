@@ -9,7 +9,10 @@
 use kernel::{
     bindings,
     error::from_result,
-    net::psock::ReadActor,
+    net::psock::{
+        has_verdict,
+        ReadActor, //
+    },
     prelude::*, //
 };
 
@@ -26,25 +29,32 @@ use virtio::VirtioRef;
 ///
 /// When no packet was taken: [`EAGAIN`] if there was none, [`ENOMEM`] if one could not be made
 /// ready (it stays in the queue), else what the actor reports.
-fn read_skb(vsk: &VirtioRef<'_>, actor: ReadActor) -> Result<usize> {
-    let sk = vsk.sk();
-    let verdict = sk.data_ready();
+fn read_skb(vsk: &VirtioRef<'_>, actor: ReadActor<'_>) -> Result<usize> {
     let mut result = Err(EAGAIN);
     let mut took_any = false;
 
-    // When the socket leaves the map, or the map loses its program, the verdict would drop all that
-    // is left, though it now belongs to the owner.
-    while sk.data_ready() == verdict {
-        let step = match vsk.take() {
-            Ok(Some(skb)) => actor.hand_over(sk, skb),
+    loop {
+        // When the socket leaves the map, or the map loses its program, the actor would drop all
+        // that is left, though it belongs to the owner again.
+        if !has_verdict(vsk.sk()) {
+            vsk.sk().wake_readers();
+            break;
+        }
+        let skb = match vsk.take() {
+            Ok(Some(skb)) => skb,
             Ok(None) => break,
             Err(err) => {
                 result = result.or(Err(err));
+                vsk.sk().wake_readers();
                 break;
             }
         };
         took_any = true;
-        result = match (result, step) {
+        if skb.is_empty() {
+            // The queues behind the actor take an empty packet for an error.
+            continue;
+        }
+        result = match (result, actor.hand_over(skb)) {
             (Ok(total), Ok(bytes)) => Ok(bytes.saturating_add(total)),
             // The verdict has dropped the packet. Those behind it have to be judged all the same,
             // as nothing else starts the next run.
@@ -74,9 +84,9 @@ pub unsafe extern "C" fn virtio_transport_read_skb(
 ) -> c_int {
     from_result(|| {
         // SAFETY: By the safety requirements.
-        let actor = unsafe { ReadActor::from_raw(recv_actor) }?;
-        // SAFETY: By the safety requirements.
         let vsk = unsafe { VirtioRef::from_raw(vsk) }?;
+        // SAFETY: By the safety requirements, and the caller holds the socket lock.
+        let actor = unsafe { ReadActor::from_raw(vsk.sk(), recv_actor) }?;
 
         let bytes = read_skb(&vsk, actor)?;
         Ok(c_int::try_from(bytes).unwrap_or(c_int::MAX))

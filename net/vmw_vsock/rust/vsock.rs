@@ -37,20 +37,22 @@ fn vsock_sk(sk: &Sock) -> Result<*mut bindings::vsock_sock> {
 
 /// Checks that the transport of a socket can give its packets to a verdict. Does not sleep.
 ///
-/// Called for a socket that enters a sockmap or is in one, so it has been connected and keeps its
-/// transport: only `connect()` changes that, which refuses such a socket.
-///
 /// # Errors
 ///
 /// [`ENODEV`] without a transport, [`EOPNOTSUPP`] if it cannot.
-pub(crate) fn check_read_skb(sk: &Sock) -> Result {
+///
+/// # Safety
+///
+/// The socket has been connected, as the maps ask for, and its transport does not go away during
+/// the call: that only a later `connect()` changes.
+pub(crate) unsafe fn check_read_skb(sk: &Sock) -> Result {
     let vsk = vsock_sk(sk)?;
-    // SAFETY: `vsk` is live, as `sk` is. Volatile, as other contexts read the field without a lock.
+    // SAFETY: `vsk` is live, as `sk` is. Volatile, as it may be read without the socket lock.
     let transport = unsafe { (&raw const (*vsk).transport).read_volatile() };
     if transport.is_null() {
         return Err(ENODEV);
     }
-    // SAFETY: The socket keeps its transport, as explained above, and the transport its module.
+    // SAFETY: By the safety requirements the socket keeps its transport, which keeps its module.
     if unsafe { (*transport).read_skb.is_none() } {
         return Err(EOPNOTSUPP);
     }
@@ -103,11 +105,11 @@ impl<'a> LockedVsock<'a> {
 
     /// Returns whether no more data can come.
     ///
-    /// That is without a connection, after an error, and when the peer does not send any more. It
-    /// is what ends the wait of a socket outside of a sockmap. Does not sleep.
+    /// That is without a connection, after an error, and when the peer does not send any more. Does
+    /// not sleep.
     pub(crate) fn has_ended(&self) -> bool {
-        // SAFETY: By the type invariant, `vsk` is live. Volatile, as `poll()` of a datagram socket
-        // reads the field without the lock.
+        // SAFETY: By the type invariant, `vsk` is live. Volatile, as the field is read and written
+        // without the lock too.
         let peer = unsafe { (&raw const (*self.vsk).peer_shutdown).read_volatile() };
 
         !self.has_transport()

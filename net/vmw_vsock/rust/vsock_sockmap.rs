@@ -4,8 +4,8 @@
 //!
 //! This object is a part of `vsock` and takes the place of the C version,
 //! [`net/vmw_vsock/vsock_bpf.c`](srctree/net/vmw_vsock/vsock_bpf.c). What a receive does is in
-//! `recv`; what it needs to know about a vsock socket is in `vsock`, the only file here besides
-//! this one that sees C types.
+//! `recv`; what it needs to know about a vsock socket is in `vsock`, the only file of this object
+//! besides this one that sees C types.
 
 use kernel::{
     bindings,
@@ -44,8 +44,9 @@ enum Vsock {}
 impl SockmapOps for Vsock {
     /// Refuses sockets without a transport ([`ENODEV`]), and those whose transport cannot give its
     /// packets to a verdict ([`EOPNOTSUPP`]).
-    fn may_enter(sk: &Sock) -> Result {
-        vsock::check_read_skb(sk)
+    unsafe fn may_enter(sk: &Sock) -> Result {
+        // SAFETY: The maps take connected sockets only, which core has checked.
+        unsafe { vsock::check_read_skb(sk) }
     }
 
     fn recvmsg(

@@ -4,6 +4,11 @@
 
 #ifdef CONFIG_NET_SOCK_MSG
 
+__rust_helper struct sk_psock *rust_helper_sk_psock(const struct sock *sk)
+{
+	return sk_psock(sk);
+}
+
 __rust_helper struct sk_psock *rust_helper_sk_psock_get(struct sock *sk)
 {
 	return sk_psock_get(sk);

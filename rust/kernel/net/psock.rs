@@ -35,8 +35,12 @@ use crate::{
             GlobalLock,
             GlobalLockBackend, //
         },
+        rcu, //
     },
-    types::Opaque, //
+    types::{
+        NotThreadSafe,
+        Opaque, //
+    },
 };
 
 use core::{
@@ -133,11 +137,36 @@ impl Drop for PsockRef<'_> {
     }
 }
 
-/// Where a protocol hands over a received packet: for a socket in a sockmap it runs the verdict.
-#[derive(Clone, Copy)]
-pub struct ReadActor(unsafe extern "C" fn(*mut bindings::sock, *mut bindings::sk_buff) -> c_int);
+/// Returns whether a program judges the packets of a socket at this moment.
+///
+/// Does not sleep; needs no lock, so that the answer may be old at once.
+pub fn has_verdict(sk: &Sock) -> bool {
+    let _rcu = rcu::read_lock();
+    // SAFETY: `sk` is live, and the RCU read lock is held.
+    let psock = unsafe { bindings::sk_psock(sk.as_raw()) };
+    if psock.is_null() {
+        return false;
+    }
+    // SAFETY: A psock is freed after a grace period. Volatile, as programs come and go with no lock
+    // that is held here.
+    let stream = unsafe { (&raw const (*psock).progs.stream_verdict).read_volatile() };
+    // SAFETY: As above.
+    let skb = unsafe { (&raw const (*psock).progs.skb_verdict).read_volatile() };
+    !stream.is_null() || !skb.is_null()
+}
 
-impl ReadActor {
+/// Where a protocol hands over a received packet: for a socket in a sockmap it runs the verdict.
+///
+/// # Invariants
+///
+/// `actor` may be called with `sk` by the current context during `'a`.
+pub struct ReadActor<'a> {
+    actor: unsafe extern "C" fn(*mut bindings::sock, *mut bindings::sk_buff) -> c_int,
+    sk: &'a Sock,
+    _not_send: NotThreadSafe,
+}
+
+impl<'a> ReadActor<'a> {
     /// Makes an actor from the function that C code passed to `read_skb`.
     ///
     /// # Errors
@@ -146,29 +175,35 @@ impl ReadActor {
     ///
     /// # Safety
     ///
-    /// The function must consume the buffer that it is given, whatever it returns, and may be
-    /// called wherever the caller of `read_skb` allows it.
+    /// The function must consume the buffer that it is given, whatever it returns. It must be fine
+    /// to call it for `sk` from the current context during `'a`, with the locks held that the caller
+    /// of `read_skb` holds.
     #[inline]
-    pub unsafe fn from_raw(actor: bindings::skb_read_actor_t) -> Result<Self> {
-        actor.map(Self).ok_or(EINVAL)
+    pub unsafe fn from_raw(sk: &'a Sock, actor: bindings::skb_read_actor_t) -> Result<Self> {
+        // INVARIANT: By the safety requirements.
+        Ok(Self {
+            actor: actor.ok_or(EINVAL)?,
+            sk,
+            _not_send: NotThreadSafe,
+        })
     }
 
     /// Hands a packet over, and returns how many bytes were taken.
     ///
     /// The verdict runs here: it may free the packet, queue it to this or another socket, and wake
-    /// tasks. It may look at the socket of the packet, so that a packet without one gets `sk`. No
-    /// spinlock that those paths take may be held; the socket lock may. Does not sleep.
+    /// tasks. It may look at the socket of the packet, so that a packet without one gets this one.
+    /// No spinlock may be held. Does not sleep.
     ///
     /// # Errors
     ///
     /// What the actor reports, such as [`EIO`] for a redirect to a socket that is gone, and
-    /// [`ENOENT`] if `sk` is being freed. The packet is then dropped.
+    /// [`ENOENT`] if the socket is being freed. The packet is then dropped.
     #[inline]
-    pub fn hand_over(&self, sk: &Sock, mut skb: SkBuff) -> Result<usize> {
-        skb.set_owner_sk_safe(sk)?;
-        // SAFETY: `sk` is live, the buffer is valid, has a socket, and its ownership goes to the
-        // actor.
-        bytes_or_errno(unsafe { (self.0)(sk.as_raw(), skb.into_raw()) })
+    pub fn hand_over(&self, mut skb: SkBuff) -> Result<usize> {
+        skb.set_owner_sk_safe(self.sk)?;
+        // SAFETY: By the type invariant the actor may be called here with this socket. The buffer
+        // is valid, has a socket, and its ownership goes to the actor.
+        bytes_or_errno(unsafe { (self.actor)(self.sk.as_raw(), skb.into_raw()) })
     }
 }
 
@@ -182,7 +217,11 @@ pub trait SockmapOps {
     /// # Errors
     ///
     /// What `bpf(BPF_MAP_UPDATE_ELEM)` is to return.
-    fn may_enter(sk: &Sock) -> Result;
+    ///
+    /// # Safety
+    ///
+    /// One of the locks named above is held, and the state of `sk` is one that the maps allow.
+    unsafe fn may_enter(sk: &Sock) -> Result;
 
     /// Receives for a socket in a sockmap: at most `len` bytes into `msg`.
     ///
@@ -239,7 +278,8 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
     /// # Safety
     ///
     /// `base` must point to a `struct proto` of the protocol itself, not to this one, that is valid
-    /// while sockets use it. [`GlobalLock::init`] must have been called for the lock given to
+    /// while sockets use it. No socket may use the replacement of another base any more.
+    /// [`GlobalLock::init`] must have been called for the lock given to
     /// [`SockmapProto::new`].
     pub unsafe fn build(&'static self, base: *mut bindings::proto) {
         // Pairs with the `Release` below: who sees `base` sees what was made from it.
@@ -279,7 +319,8 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
     ///
     /// # Safety
     ///
-    /// `sk` and `psock` must be valid and belong together. The caller must hold the socket lock,
+    /// `sk` and `psock` must be valid and belong together, and `psock->sk_proto` be the proto that
+    /// the socket had before any psock. The caller must hold the socket lock,
     /// its spinlock, or `sk_callback_lock` for writing; the last of these with `restore`. The lock
     /// given to [`SockmapProto::new`] must be initialised.
     pub unsafe fn update(
@@ -302,10 +343,12 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
         }
 
         // SAFETY: `sk` is valid for the duration of the call.
-        T::may_enter(unsafe { Sock::from_raw(sk) })?;
+        let socket = unsafe { Sock::from_raw(sk) };
+        // SAFETY: The caller holds one of the locks, and core has checked the state of the socket.
+        unsafe { T::may_enter(socket) }?;
 
-        // SAFETY: `base` was the proto of the socket before it had a psock, so it is the protocol's
-        // own; `sk` keeps its module loaded. The lock is initialised by the safety requirements.
+        // SAFETY: By the safety requirements `base` is the protocol's own, and the lock is
+        // initialised; `sk` keeps the module of `base` loaded.
         unsafe { self.build(base) };
         // SAFETY: `sk` is valid, and `prot` is complete and static.
         unsafe { bindings::sock_replace_proto(sk, self.prot.get()) };

@@ -108,14 +108,15 @@ impl Sock {
         u32::from(state) == bindings::TCP_ESTABLISHED
     }
 
-    /// Returns what the socket calls when data has come, to be compared.
+    /// Wakes the tasks that wait for data on the socket, whatever its callbacks are. Does not sleep.
     ///
-    /// It changes when the socket gets a verdict and when it loses it.
-    #[inline]
-    pub fn data_ready(&self) -> DataReady {
-        // SAFETY: The socket is live by the type invariant. Volatile, as the field is written
-        // with `sk_callback_lock` held, which readers do not take.
-        DataReady(unsafe { (&raw const (*self.as_raw()).sk_data_ready).read_volatile() })
+    /// C function: `sock_def_readable()` in [`net/core/sock.c`](srctree/net/core/sock.c)
+    // Not inlined, as the C function is not exported to modules.
+    #[inline(never)]
+    pub fn wake_readers(&self) {
+        // SAFETY: The socket is live by the type invariant; the function takes the RCU read lock
+        // that it needs.
+        unsafe { bindings::sock_def_readable(self.as_raw()) };
     }
 
     /// Returns how long a receive may wait; not at all with `nonblock`.
@@ -138,16 +139,6 @@ impl Sock {
         // SAFETY: The socket is live by the type invariant; the function reads one word of it.
         let bytes = unsafe { bindings::sock_rcvlowat(self.as_raw(), waitall.into(), len) };
         usize::try_from(bytes).unwrap_or(1)
-    }
-}
-
-/// What a socket calls when data has come. It can only be compared.
-#[derive(Clone, Copy)]
-pub struct DataReady(Option<unsafe extern "C" fn(*mut bindings::sock)>);
-
-impl PartialEq for DataReady {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.map(|function| function as usize) == other.0.map(|function| function as usize)
     }
 }
 

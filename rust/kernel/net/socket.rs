@@ -5,7 +5,7 @@
 //! The socket lock may be held while sleeping for memory, but not while waiting for data: the
 //! receive path of the packets that bring the data takes it too. Here that rule is a type.
 //! [`SockLock`] proves that the lock is held, and [`SockLock::wait`] consumes it and returns a new
-//! one, so that no state seen before the sleep can be mistaken for the state after it.
+//! one, so that nothing borrowed from the guard outlives the sleep.
 //!
 //! C headers: [`include/linux/net.h`](srctree/include/linux/net.h),
 //! [`include/linux/socket.h`](srctree/include/linux/socket.h)
@@ -17,6 +17,10 @@ use crate::{
         Timeout, //
     },
     prelude::*,
+    sync::barrier::{
+        smp_mb,
+        Full, //
+    },
     types::{
         NotThreadSafe,
         Opaque, //
@@ -129,6 +133,9 @@ impl<'a> SockLock<'a> {
         unsafe { (*entry.get()).func = Some(bindings::woken_wake_function) };
         // SAFETY: `queue` is live and `entry` is initialised, in no queue, and does not move.
         unsafe { bindings::add_wait_queue(queue, entry.get()) };
+        // Pairs with the barrier in `wq_has_sleeper()`: either `ready` sees what a waker did, or
+        // the waker sees the entry.
+        smp_mb(Full);
 
         let lock = if ready(&self) {
             self
