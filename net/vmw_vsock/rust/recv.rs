@@ -108,8 +108,9 @@ struct How {
     timeout: Timeout,
 }
 
-/// Receives at most `len` bytes, or one record, into `msg`. Records that the verdict passed are read
-/// as a stream.
+/// Receives at most `len` bytes, or one record, into `msg`.
+///
+/// Records that the verdict passed are read as a stream.
 ///
 /// No lock is held on entry. The socket lock is taken, and given up to sleep.
 ///

@@ -176,8 +176,8 @@ impl<'a> ReadActor<'a> {
     /// # Safety
     ///
     /// The function must consume the buffer that it is given, whatever it returns. It must be fine
-    /// to call it for `sk` from the current context during `'a`, with the locks held that the caller
-    /// of `read_skb` holds.
+    /// to call it for `sk` from the current context during `'a`, with the locks held that the
+    /// caller of `read_skb` holds.
     #[inline]
     pub unsafe fn from_raw(sk: &'a Sock, actor: bindings::skb_read_actor_t) -> Result<Self> {
         // INVARIANT: By the safety requirements.

@@ -108,7 +108,9 @@ impl Sock {
         u32::from(state) == bindings::TCP_ESTABLISHED
     }
 
-    /// Wakes the tasks that wait for data on the socket, whatever its callbacks are. Does not sleep.
+    /// Wakes the tasks that wait for data on the socket, whatever its callbacks are.
+    ///
+    /// Does not sleep.
     ///
     /// C function: `sock_def_readable()` in [`net/core/sock.c`](srctree/net/core/sock.c)
     // Not inlined, as the C function is not exported to modules.
