@@ -257,7 +257,9 @@ impl<'a> Boot<'a> {
         } else {
             command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
         }
-        command.args(["-smp", "2", "-nodefaults", "-display", "none", "-no-reboot"]);
+        // The table of processors has one for each socket.
+        command.args(["-smp", "2,sockets=2", "-nodefaults", "-display", "none"]);
+        command.arg("-no-reboot");
         // With signal=off Ctrl-C is the guest's.
         let signal = if self.input && std::io::stdin().is_terminal() {
             "off"

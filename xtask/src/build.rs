@@ -224,24 +224,14 @@ pub fn configure(
     let fragment = out.join(".wanted.config");
     let new = out.join(".new.config");
     fs::write(&fragment, wanted)?;
-    // Made beside .config, so that an unchanged one keeps its time and make does nothing.
+    // No to all that configs/ does not name. Made beside .config, so that an unchanged one keeps its
+    // time and make does nothing.
+    let mut make = make(root, &tree.path, out, flavour.bed);
+    make.arg(format!("KCONFIG_CONFIG={}", new.display()))
+        .arg(format!("KCONFIG_ALLCONFIG={}", fragment.display()))
+        .arg("allnoconfig");
     let step = format!("configure kernel {}", flavour.name());
-    let make = |target: &str| {
-        let mut make = make(root, &tree.path, out, flavour.bed);
-        make.arg(format!("KCONFIG_CONFIG={}", new.display()))
-            .arg(target);
-        proc::run(env, &step, make)
-    };
-    make("allnoconfig")?;
-    let mut merge = root.command(&tree.path, "scripts/kconfig/merge_config.sh");
-    merge
-        .args(["-m", "-Q", "-O"])
-        .arg(out)
-        .arg(&new)
-        .arg(&fragment);
-    merge.env("KCONFIG_CONFIG", &new);
-    proc::run(env, &step, merge)?;
-    make("olddefconfig")?;
+    proc::run(env, &step, make)?;
     let got = fs::read_to_string(&new)?;
     let lost = lost_options(wanted, &got);
     if !lost.is_empty() {
