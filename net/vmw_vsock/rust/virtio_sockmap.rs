@@ -5,78 +5,89 @@
 //! This object is a part of `vmw_vsock_virtio_transport_common`, which the virtio, the vhost and
 //! the loopback transport share, and takes the place of the C version of
 //! `virtio_transport_read_skb()`.
+//!
+//! A packet that the verdict passes goes back to where it was, marked as judged. There it keeps its
+//! place in the stream, its record and its credit, and the owner reads it as if there were no
+//! sockmap. The judged packets are the front of the receive queue, those that no verdict has seen
+//! the end of it.
 
 use kernel::{
     bindings,
     error::from_result,
     net::psock::{
-        has_verdict,
+        PsockRef,
         ReadActor, //
     },
     prelude::*, //
 };
 
+use pin_init::stack_pin_init;
+
 mod virtio;
 
-use virtio::VirtioRef;
+use virtio::{
+    Kept,
+    UnjudgedQueue,
+    VirtioRef, //
+};
 
-/// Gives all packets in the receive queue of a socket to `actor`, which runs the verdict.
+/// Gives all packets in the receive queue that no verdict has seen to `actor`, which runs one.
 ///
-/// The peer is told about the space once, at the end. No spinlock is held while the actor runs. May
-/// sleep. The loop ends, as packets only come in under the socket lock.
-///
-/// # Errors
-///
-/// When no packet was taken: [`EAGAIN`] if there was none, [`ENOMEM`] if one could not be made
-/// ready (it stays in the queue), else what the actor reports.
-fn read_skb(vsk: &VirtioRef<'_>, actor: ReadActor<'_>) -> Result<usize> {
-    let mut result = Err(EAGAIN);
+/// Wakes the owner if there is more to read then. The peer is told about the space of the packets
+/// that are gone once, at the end. No spinlock is held while the actor runs. May sleep.
+fn read_skb(vsk: &VirtioRef<'_>, actor: ReadActor<'_>) {
+    // Held to the end, so that the actor finds a psock: without one it would drop what belongs to
+    // the owner again. If only the program is gone, it passes all.
+    let Some(psock) = PsockRef::get(vsk.sk()) else {
+        vsk.sk().wake_waiters();
+        return;
+    };
+
+    // Packets only come in under the socket lock, so the loop ends.
+    stack_pin_init!(let unjudged = UnjudgedQueue::new());
     let mut took_any = false;
-
-    loop {
-        // When the socket leaves the map, or the map loses its program, the actor would drop all
-        // that is left, though it belongs to the owner again.
-        if !has_verdict(vsk.sk()) {
-            vsk.sk().wake_readers();
-            break;
-        }
-        let skb = match vsk.take() {
-            Ok(Some(skb)) => skb,
-            Ok(None) => break,
-            Err(err) => {
-                result = result.or(Err(err));
-                vsk.sk().wake_readers();
-                break;
-            }
-        };
-        took_any = true;
-        if skb.is_empty() {
-            // The queues behind the actor take an empty packet for an error.
+    let mut lost_any = false;
+    vsk.take_unjudged(unjudged.as_mut());
+    while let Some(packet) = vsk.next(unjudged.as_mut()) {
+        let (skb, credit) = packet.into_parts();
+        if lost_any {
+            // What came after a gap must not be read.
             continue;
         }
-        result = match (result, actor.hand_over(skb)) {
-            (Ok(total), Ok(bytes)) => Ok(bytes.saturating_add(total)),
-            // The verdict has dropped the packet. Those behind it have to be judged all the same,
-            // as nothing else starts the next run.
-            (Ok(total), Err(_)) => Ok(total),
-            (Err(_), step) => step,
-        };
+        match actor.hand_over(skb) {
+            Some(skb) => match credit.keep(skb) {
+                Kept::Yes => {}
+                Kept::Empty => took_any = true,
+                Kept::Lost => lost_any = true,
+            },
+            None => {
+                drop(credit);
+                took_any = true;
+            }
+        }
     }
 
-    if took_any {
+    if lost_any {
+        vsk.lost_data();
+    } else if took_any {
         vsk.send_credit_update();
     }
-    result
+    // Also when nothing was kept: a packet that was taken can be the end of a record, which is
+    // complete now.
+    if vsk.is_readable() {
+        psock.data_ready();
+    }
 }
 
-/// Gives all packets in the receive queue of a socket to `recv_actor`.
+/// Gives all packets in the receive queue of a socket that no verdict has seen to `recv_actor`.
 ///
-/// Returns the number of bytes that the actor took, or a negative errno, see [`read_skb`].
+/// Returns a negative errno, so that the caller does not wake the owner: [`read_skb`] knows when.
 ///
 /// # Safety
 ///
-/// `vsk` must be a socket with a virtio transport, locked by the caller, who may sleep.
-/// `recv_actor` must consume the packets that it is given.
+/// `vsk` must be a socket with a virtio transport, to which the caller has a reference, and its
+/// socket lock. The caller may sleep. `recv_actor` must consume the packets that it is given, or
+/// return `SK_PSOCK_IN_PLACE`.
 #[export]
 pub unsafe extern "C" fn virtio_transport_read_skb(
     vsk: *mut bindings::vsock_sock,
@@ -88,7 +99,7 @@ pub unsafe extern "C" fn virtio_transport_read_skb(
         // SAFETY: By the safety requirements, and the caller holds the socket lock.
         let actor = unsafe { ReadActor::from_raw(vsk.sk(), recv_actor) }?;
 
-        let bytes = read_skb(&vsk, actor)?;
-        Ok(c_int::try_from(bytes).unwrap_or(c_int::MAX))
+        read_skb(&vsk, actor);
+        Err(EAGAIN)
     })
 }

@@ -13,9 +13,7 @@ use kernel::{
         },
         socket::{
             bytes_or_errno,
-            MsgFlags,
             MsgHdr,
-            SockLock,
             Socket, //
         },
     },
@@ -43,12 +41,13 @@ fn vsock_sk(sk: &Sock) -> Result<*mut bindings::vsock_sock> {
 ///
 /// # Safety
 ///
-/// The socket has been connected, as the maps ask for, and its transport does not go away during
-/// the call: that only a later `connect()` changes.
+/// Nobody changes the transport of the socket during the call. With the socket lock held that is so;
+/// without it, because the socket has been connected: `connect()` then fails before it looks for a
+/// transport, and closing the socket takes it out of the maps first.
 pub(crate) unsafe fn check_read_skb(sk: &Sock) -> Result {
     let vsk = vsock_sk(sk)?;
-    // SAFETY: `vsk` is live, as `sk` is. Volatile, as it may be read without the socket lock.
-    let transport = unsafe { (&raw const (*vsk).transport).read_volatile() };
+    // SAFETY: `vsk` is live, as `sk` is. By the safety requirements nobody writes the field.
+    let transport = unsafe { (*vsk).transport };
     if transport.is_null() {
         return Err(ENODEV);
     }
@@ -59,69 +58,9 @@ pub(crate) unsafe fn check_read_skb(sk: &Sock) -> Result {
     Ok(())
 }
 
-/// What a vsock socket can tell while it is locked.
+/// Receives as a socket does that is not in a sockmap: at most `len` bytes, or one record.
 ///
-/// # Invariants
-///
-/// `vsk` is the vsock socket that is locked during `'a`.
-pub(crate) struct LockedVsock<'a> {
-    vsk: *mut bindings::vsock_sock,
-    sk: &'a Sock,
-}
-
-impl<'a> LockedVsock<'a> {
-    /// Looks at the socket that `lock` locks.
-    ///
-    /// # Errors
-    ///
-    /// [`EPROTOTYPE`] if it is of another family.
-    #[inline]
-    pub(crate) fn new(lock: &'a SockLock<'_>) -> Result<Self> {
-        let sk = lock.sk();
-        // INVARIANT: The lock is borrowed for `'a`.
-        Ok(Self {
-            vsk: vsock_sk(sk)?,
-            sk,
-        })
-    }
-
-    fn has_transport(&self) -> bool {
-        // SAFETY: By the type invariant, `vsk` is live and locked.
-        !unsafe { (*self.vsk).transport }.is_null()
-    }
-
-    /// Returns whether the transport has data: bytes, or with `SOCK_SEQPACKET` a whole record.
-    ///
-    /// Does not sleep.
-    ///
-    /// C function: `vsock_connectible_has_data()` in
-    /// [`net/vmw_vsock/af_vsock.c`](srctree/net/vmw_vsock/af_vsock.c)
-    pub(crate) fn has_data(&self) -> bool {
-        // The C function warns when there is no transport, as after a connect that failed.
-        //
-        // SAFETY: By the type invariant, `vsk` is live, and its lock keeps the transport.
-        self.has_transport() && unsafe { bindings::vsock_connectible_has_data(self.vsk) > 0 }
-    }
-
-    /// Returns whether no more data can come.
-    ///
-    /// That is without a connection, after an error, and when the peer does not send any more. Does
-    /// not sleep.
-    pub(crate) fn has_ended(&self) -> bool {
-        // SAFETY: By the type invariant, `vsk` is live. Volatile, as the field is read and written
-        // without the lock too.
-        let peer = unsafe { (&raw const (*self.vsk).peer_shutdown).read_volatile() };
-
-        !self.has_transport()
-            || !self.sk.is_established()
-            || self.sk.has_error()
-            || peer & bindings::SEND_SHUTDOWN != 0
-    }
-}
-
-/// Receives what the transport has, as a socket does that is not in a sockmap.
-///
-/// Takes the socket lock. Waits for data, unless `flags` has [`MsgFlags::DONTWAIT`].
+/// Takes the socket lock, and gives it up to wait. `flags` are `MSG_*`.
 ///
 /// # Errors
 ///
@@ -134,10 +73,10 @@ pub(crate) fn native_recvmsg(
     socket: &Socket,
     msg: Pin<&mut MsgHdr>,
     len: usize,
-    flags: MsgFlags,
+    flags: c_int,
 ) -> Result<usize> {
     vsock_sk(socket.sk())?;
-    let (sock, msg, flags) = (socket.as_raw(), msg.as_raw(), flags.as_raw());
+    let (sock, msg) = (socket.as_raw(), msg.as_raw());
 
     bytes_or_errno(match socket.sk().sk_type() {
         SockType::Stream | SockType::SeqPacket => {

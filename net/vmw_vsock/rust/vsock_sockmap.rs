@@ -3,21 +3,21 @@
 //! Sockmap support for vsock: the `struct proto` of a vsock socket in a sockmap.
 //!
 //! This object is a part of `vsock` and takes the place of the C version,
-//! [`net/vmw_vsock/vsock_bpf.c`](srctree/net/vmw_vsock/vsock_bpf.c). What a receive does is in
-//! `recv`; what it needs to know about a vsock socket is in `vsock`, the only file of this object
-//! besides this one that sees C types.
+//! [`net/vmw_vsock/vsock_bpf.c`](srctree/net/vmw_vsock/vsock_bpf.c). What the verdict passes stays in
+//! the receive queue of the transport, so that a receive is the same in a sockmap and outside: it
+//! waits without the socket lock, keeps records, and ends as the connection does.
 
 use kernel::{
     bindings,
     error::from_result,
     net::{
         psock::{
+            has_verdict,
             SockmapOps,
             SockmapProto, //
         },
         sock::Sock,
         socket::{
-            MsgFlags,
             MsgHdr,
             Socket, //
         },
@@ -26,12 +26,11 @@ use kernel::{
     sync::global_lock, //
 };
 
-mod recv;
 mod vsock;
 
 global_lock! {
-    // SAFETY: `vsock_bpf_build_proto()` initialises it, before a socket can be connected, and only
-    // a connected one enters a sockmap.
+    // SAFETY: `vsock_bpf_build_proto()` initialises it when the module is loaded, before a transport
+    // can register, and without a transport `may_enter` fails before the lock is used.
     unsafe(uninit) static VSOCK_PROT_LOCK: SpinLockIrq<()> = ();
 }
 
@@ -45,7 +44,8 @@ impl SockmapOps for Vsock {
     /// Refuses sockets without a transport ([`ENODEV`]), and those whose transport cannot give its
     /// packets to a verdict ([`EOPNOTSUPP`]).
     unsafe fn may_enter(sk: &Sock) -> Result {
-        // SAFETY: The maps take connected sockets only, which core has checked.
+        // SAFETY: Who inserts holds the socket lock, or its spinlock with the socket connected; in
+        // the other calls the socket is one that was inserted.
         unsafe { vsock::check_read_skb(sk) }
     }
 
@@ -53,9 +53,9 @@ impl SockmapOps for Vsock {
         socket: &Socket,
         msg: Pin<&mut MsgHdr>,
         len: usize,
-        flags: MsgFlags,
+        flags: c_int,
     ) -> Result<usize> {
-        recv::recvmsg(socket, msg, len, flags)
+        vsock::native_recvmsg(socket, msg, len, flags)
     }
 }
 
@@ -90,4 +90,18 @@ pub unsafe extern "C" fn vsock_bpf_update_proto(
         unsafe { VSOCK_BPF_PROT.update(sk, psock, restore) }?;
         Ok(0)
     })
+}
+
+/// Returns whether a program judges what a vsock socket receives: each packet, at once, however much
+/// its owner waits for.
+///
+/// Does not sleep.
+///
+/// # Safety
+///
+/// `sk` must be a live socket.
+#[export]
+pub unsafe extern "C" fn vsock_bpf_has_verdict(sk: *mut bindings::sock) -> bool {
+    // SAFETY: By the safety requirements.
+    has_verdict(unsafe { Sock::from_raw(sk) })
 }

@@ -20,10 +20,10 @@ __rust_helper void rust_helper_sk_psock_put(struct sock *sk,
 	sk_psock_put(sk, psock);
 }
 
-__rust_helper bool
-rust_helper_sk_psock_queue_empty(const struct sk_psock *psock)
+__rust_helper void rust_helper_sk_psock_data_ready(struct sock *sk,
+						   struct sk_psock *psock)
 {
-	return sk_psock_queue_empty(psock);
+	sk_psock_data_ready(sk, psock);
 }
 
 #endif

@@ -4,17 +4,6 @@
 
 #ifdef CONFIG_NET
 
-__rust_helper void rust_helper_lock_sock(struct sock *sk)
-{
-	lock_sock(sk);
-}
-
-__rust_helper long rust_helper_sock_rcvtimeo(const struct sock *sk,
-					     bool noblock)
-{
-	return sock_rcvtimeo(sk, noblock);
-}
-
 __rust_helper int rust_helper_sock_rcvlowat(const struct sock *sk,
 					    int waitall, int len)
 {

@@ -2,11 +2,10 @@
 
 //! Sockets in a sockmap.
 //!
-//! A socket that a BPF program or user space puts into a sockmap gets a `struct sk_psock`: the
-//! programs that judge its data (the verdict), and the queue of what was passed or redirected to it
-//! (ingress). To let the socket read from that queue, its `struct proto` is replaced while it is in
-//! the map. A protocol says in [`SockmapOps`] what that means for it, and keeps one
-//! [`SockmapProto`] as the replacement.
+//! A socket that a BPF program or user space puts into a sockmap gets a `struct sk_psock`, which
+//! knows the programs that judge its packets (the verdict). While it is in the map, its
+//! `struct proto` is replaced. A protocol says in [`SockmapOps`] what that means for it, and keeps
+//! one [`SockmapProto`] as the replacement.
 //!
 //! C header: [`include/linux/skmsg.h`](srctree/include/linux/skmsg.h)
 
@@ -16,16 +15,15 @@ use crate::{
         skbuff::SkBuff,
         sock::Sock,
         socket::{
-            bytes_or_errno,
-            MsgFlags,
             MsgHdr,
-            SockLock,
             Socket, //
         },
     },
     prelude::*,
     sync::{
         atomic::{
+            atomic_load,
+            atomic_store,
             Acquire,
             Atomic,
             Relaxed,
@@ -51,10 +49,10 @@ use core::{
     },
 };
 
-/// A reference to the psock of a socket, which is what keeps it alive.
+/// A reference to the psock of a socket: while it is held, the socket keeps its psock.
 ///
-/// Who drops the last one restores the proto of the socket, with `sk_callback_lock` held. That is
-/// no work for under the socket lock, so take the reference before the lock: it is dropped after.
+/// Who drops the last one restores the proto of the socket, under `sk_callback_lock`, which must
+/// not be held then. The socket lock may be.
 ///
 /// # Invariants
 ///
@@ -78,54 +76,16 @@ impl<'a> PsockRef<'a> {
         NonNull::new(psock).map(|psock| Self { psock, sk })
     }
 
-    /// Returns whether there is nothing to read: no data was passed or redirected to the socket.
+    /// Calls what the socket had as `sk_data_ready` before a verdict took its place.
     ///
-    /// Needs no lock; without the socket lock the answer may be old at once.
+    /// That wakes the readers. `sk_callback_lock` must not be held. Does not sleep.
     ///
-    /// C function: `sk_psock_queue_empty()` in
+    /// C function: `sk_psock_data_ready()` in
     /// [`include/linux/skmsg.h`](srctree/include/linux/skmsg.h)
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        // SAFETY: The psock is live by the type invariant; the function reads one word of it.
-        unsafe { bindings::sk_psock_queue_empty(self.psock.as_ptr()) }
-    }
-
-    /// Copies at most `len` bytes of what was passed or redirected to the socket into `msg`.
-    ///
-    /// Returns the number of bytes copied; 0 if there was nothing. Does not wait, but may sleep to
-    /// fault user memory in. The lock keeps other readers away.
-    ///
-    /// # Errors
-    ///
-    /// [`EFAULT`] if the buffer of user space cannot be written, [`EINVAL`] if `lock` is that of
-    /// another socket.
-    ///
-    /// C function: `sk_msg_recvmsg()` in [`net/core/skmsg.c`](srctree/net/core/skmsg.c)
-    pub fn recvmsg(
-        &self,
-        lock: &SockLock<'_>,
-        msg: Pin<&mut MsgHdr>,
-        len: usize,
-        flags: MsgFlags,
-    ) -> Result<usize> {
-        if !ptr::eq(lock.sk(), self.sk) {
-            return Err(EINVAL);
-        }
-
-        let len = c_int::try_from(len).unwrap_or(c_int::MAX);
-        // SAFETY: Socket, psock and message are live. The socket lock is held, which is what the
-        // function asks for to be the only one that takes from the queue; it is a sleeping lock,
-        // so that a page fault is fine.
-        let copied = unsafe {
-            bindings::sk_msg_recvmsg(
-                self.sk.as_raw(),
-                self.psock.as_ptr(),
-                msg.as_raw(),
-                len,
-                flags.as_raw(),
-            )
-        };
-        bytes_or_errno(copied)
+    pub fn data_ready(&self) {
+        // SAFETY: By the type invariant the two are live and belong together.
+        unsafe { bindings::sk_psock_data_ready(self.sk.as_raw(), self.psock.as_ptr()) };
     }
 }
 
@@ -147,11 +107,10 @@ pub fn has_verdict(sk: &Sock) -> bool {
     if psock.is_null() {
         return false;
     }
-    // SAFETY: A psock is freed after a grace period. Volatile, as programs come and go with no lock
-    // that is held here.
-    let stream = unsafe { (&raw const (*psock).progs.stream_verdict).read_volatile() };
+    // SAFETY: A psock is freed after a grace period, and programs come and go by `xchg()`.
+    let stream = unsafe { atomic_load(&raw mut (*psock).progs.stream_verdict, Relaxed) };
     // SAFETY: As above.
-    let skb = unsafe { (&raw const (*psock).progs.skb_verdict).read_volatile() };
+    let skb = unsafe { atomic_load(&raw mut (*psock).progs.skb_verdict, Relaxed) };
     !stream.is_null() || !skb.is_null()
 }
 
@@ -159,7 +118,8 @@ pub fn has_verdict(sk: &Sock) -> bool {
 ///
 /// # Invariants
 ///
-/// `actor` may be called with `sk` by the current context during `'a`.
+/// `actor` may be called with `sk` by the current context during `'a`, and consumes the buffer
+/// unless it returns `SK_PSOCK_IN_PLACE`.
 pub struct ReadActor<'a> {
     actor: unsafe extern "C" fn(*mut bindings::sock, *mut bindings::sk_buff) -> c_int,
     sk: &'a Sock,
@@ -175,9 +135,9 @@ impl<'a> ReadActor<'a> {
     ///
     /// # Safety
     ///
-    /// The function must consume the buffer that it is given, whatever it returns. It must be fine
-    /// to call it for `sk` from the current context during `'a`, with the locks held that the
-    /// caller of `read_skb` holds.
+    /// The function must consume the buffer that it is given, except when it returns
+    /// `SK_PSOCK_IN_PLACE`. It must be fine to call it for `sk` from the current context during
+    /// `'a`, with the locks held that the caller of `read_skb` holds.
     #[inline]
     pub unsafe fn from_raw(sk: &'a Sock, actor: bindings::skb_read_actor_t) -> Result<Self> {
         // INVARIANT: By the safety requirements.
@@ -188,31 +148,37 @@ impl<'a> ReadActor<'a> {
         })
     }
 
-    /// Hands a packet over, and returns how many bytes were taken.
+    /// Lets the verdict judge a packet, and returns the packet if it was passed to its own socket.
     ///
-    /// The verdict runs here: it may free the packet, queue it to this or another socket, and wake
-    /// tasks. It may look at the socket of the packet, so that a packet without one gets this one.
-    /// No spinlock may be held. Does not sleep.
-    ///
-    /// # Errors
-    ///
-    /// What the actor reports, such as [`EIO`] for a redirect to a socket that is gone, and
-    /// [`ENOENT`] if the socket is being freed. The packet is then dropped.
+    /// That is for a protocol that asks for it (`psock_pass_in_place`). In all other cases the packet
+    /// is consumed here: dropped, or queued to another socket. The verdict may change and reallocate
+    /// the contents, use the control block, and look at the socket of the packet, so that a packet
+    /// without one gets this one. No spinlock may be held. Does not sleep.
     #[inline]
-    pub fn hand_over(&self, mut skb: SkBuff) -> Result<usize> {
-        skb.set_owner_sk_safe(self.sk)?;
+    pub fn hand_over(&self, mut skb: SkBuff) -> Option<SkBuff> {
+        // Otherwise the socket is being freed, and nobody will read the packet.
+        skb.set_owner_sk_safe(self.sk).ok()?;
+        let skb = skb.into_raw();
         // SAFETY: By the type invariant the actor may be called here with this socket. The buffer
         // is valid, has a socket, and its ownership goes to the actor.
-        bytes_or_errno(unsafe { (self.actor)(self.sk.as_raw(), skb.into_raw()) })
+        let taken = unsafe { (self.actor)(self.sk.as_raw(), skb) };
+        if taken != bindings::SK_PSOCK_IN_PLACE {
+            return None;
+        }
+        // SAFETY: By the type invariant the buffer is still ours, and the only reference to it.
+        NonNull::new(skb).map(|skb| unsafe { SkBuff::from_raw(skb) })
     }
 }
 
 /// What a protocol does for its sockets in a sockmap.
+///
+/// The protocol keeps a packet that the verdict passes to its own socket in a queue of its own
+/// (`psock_pass_in_place`), so that a receive is what it is outside of a sockmap.
 pub trait SockmapOps {
     /// Decides whether a socket may enter a sockmap.
     ///
     /// Called with the socket lock or its spinlock held by who puts the socket into a map, and
-    /// with `sk_callback_lock` held when a program of the map is taken away. Must not sleep.
+    /// with `sk_callback_lock` held when it leaves one that had a program. Must not sleep.
     ///
     /// # Errors
     ///
@@ -220,10 +186,11 @@ pub trait SockmapOps {
     ///
     /// # Safety
     ///
-    /// One of the locks named above is held, and the state of `sk` is one that the maps allow.
+    /// One of the locks named above is held, and the state of `sk` is one that the maps allow, or
+    /// was when it entered.
     unsafe fn may_enter(sk: &Sock) -> Result;
 
-    /// Receives for a socket in a sockmap: at most `len` bytes into `msg`.
+    /// Receives for a socket in a sockmap: at most `len` bytes into `msg`. `flags` are `MSG_*`.
     ///
     /// Called without locks. The socket may be in the sockmap no more.
     ///
@@ -234,7 +201,7 @@ pub trait SockmapOps {
         socket: &Socket,
         msg: Pin<&mut MsgHdr>,
         len: usize,
-        flags: MsgFlags,
+        flags: c_int,
     ) -> Result<usize>;
 }
 
@@ -310,8 +277,8 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
     /// Replaces the `struct proto` of a socket that enters a sockmap, or restores it.
     ///
     /// This is the protocol's `psock_update_sk_prot`. Core calls it when a socket enters a map,
-    /// again when it loses a program, and with `restore` when it leaves the last map. Does not
-    /// sleep.
+    /// again when it leaves one that had a program, and with `restore` when it has left the last.
+    /// Does not sleep.
     ///
     /// # Errors
     ///
@@ -320,9 +287,9 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
     /// # Safety
     ///
     /// `sk` and `psock` must be valid and belong together, and `psock->sk_proto` be the proto that
-    /// the socket had before any psock. The caller must hold the socket lock,
-    /// its spinlock, or `sk_callback_lock` for writing; the last of these with `restore`. The lock
-    /// given to [`SockmapProto::new`] must be initialised.
+    /// the socket had before any psock: one that is good for [`Self::build`]. The caller must hold
+    /// the socket lock, its spinlock, or `sk_callback_lock` for writing; the last of these with
+    /// `restore`. The lock given to [`SockmapProto::new`] must be initialised.
     pub unsafe fn update(
         &'static self,
         sk: *mut bindings::sock,
@@ -335,8 +302,16 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
         if restore {
             // SAFETY: `psock` is valid, and the field is constant after the creation.
             let write_space = unsafe { (*psock).saved_write_space };
-            // SAFETY: `sk` is valid; the caller holds the lock that protects its callbacks.
-            unsafe { (*sk).sk_write_space = write_space };
+            let write_space = write_space.map_or(ptr::null_mut(), |f| f as *mut c_void);
+            // SAFETY: `sk` is valid. Who reads the field does so once; a function pointer that can
+            // be absent has the size of a pointer.
+            unsafe {
+                atomic_store(
+                    (&raw mut (*sk).sk_write_space).cast::<*mut c_void>(),
+                    write_space,
+                    Relaxed,
+                )
+            };
             // SAFETY: `sk` is valid and `base` is the proto it had before.
             unsafe { bindings::sock_replace_proto(sk, base) };
             return Ok(());
@@ -347,8 +322,8 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
         // SAFETY: The caller holds one of the locks, and core has checked the state of the socket.
         unsafe { T::may_enter(socket) }?;
 
-        // SAFETY: By the safety requirements `base` is the protocol's own, and the lock is
-        // initialised; `sk` keeps the module of `base` loaded.
+        // SAFETY: By the safety requirements `base` is good for that, and the lock is initialised;
+        // `sk` keeps the module of `base` loaded.
         unsafe { self.build(base) };
         // SAFETY: `sk` is valid, and `prot` is complete and static.
         unsafe { bindings::sock_replace_proto(sk, self.prot.get()) };
@@ -374,7 +349,7 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
         // SAFETY: By the safety requirements; the message of a receive call is a destination.
         let msg = unsafe { MsgHdr::from_raw(msg) };
 
-        match T::recvmsg(socket, msg, len, MsgFlags::from_raw(flags)) {
+        match T::recvmsg(socket, msg, len, flags) {
             Ok(copied) => c_int::try_from(copied).unwrap_or(c_int::MAX),
             Err(err) => err.to_errno(),
         }

@@ -6,6 +6,7 @@
 
 use crate::{
     bindings,
+    error::to_result,
     net::sock::Sock,
     prelude::*,
     types::Opaque, //
@@ -86,6 +87,30 @@ impl SkBuff {
         Ok(())
     }
 
+    /// Makes sure that the head of the buffer is not shared, and has `bytes` bytes before the data.
+    ///
+    /// May sleep, to allocate when the head has to move.
+    ///
+    /// # Errors
+    ///
+    /// [`ENOMEM`] if that did not work. The buffer is then as before.
+    ///
+    /// C function: `pskb_expand_head()` in [`net/core/skbuff.c`](srctree/net/core/skbuff.c)
+    pub fn ensure_headroom(&mut self, bytes: u32) -> Result {
+        // SAFETY: The buffer is valid by the type invariant.
+        let headroom = unsafe { bindings::skb_headroom(self.as_raw()) };
+        let more = bytes.saturating_sub(headroom);
+        // SAFETY: As above.
+        if more == 0 && unsafe { bindings::skb_cloned(self.as_raw()) } == 0 {
+            return Ok(());
+        }
+        let more = c_int::try_from(more)?;
+        // SAFETY: The buffer is valid and ours alone by the type invariant.
+        to_result(unsafe {
+            bindings::pskb_expand_head(self.as_raw(), more, 0, bindings::GFP_KERNEL)
+        })
+    }
+
     /// Makes `sk` the owner of the buffer if it has none, so that `skb->sk` is set.
     ///
     /// The buffer then holds a reference to `sk` until it is freed or gets another owner. No memory
@@ -118,16 +143,34 @@ impl Drop for SkBuff {
     }
 }
 
-/// A queue of socket buffers that belongs to C code and is protected by a lock of its owner.
+/// A queue of socket buffers, which somebody else protects or which only one context knows.
+///
+/// Dropping it frees the buffers in it.
 ///
 /// # Invariants
 ///
 /// Wraps an initialised `struct sk_buff_head`; the queue holds the only reference to each buffer in
 /// it.
+#[pin_data(PinnedDrop)]
 #[repr(transparent)]
-pub struct SkBuffQueue(Opaque<bindings::sk_buff_head>);
+pub struct SkBuffQueue {
+    #[pin]
+    head: Opaque<bindings::sk_buff_head>,
+}
 
 impl SkBuffQueue {
+    /// Makes an empty queue. Its own spinlock is not initialised, and not used here.
+    ///
+    /// C function: `__skb_queue_head_init()` in
+    /// [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
+    pub fn new() -> impl PinInit<Self> {
+        // INVARIANT: The queue is initialised, and has no buffers.
+        pin_init!(Self {
+            // SAFETY: `head` is valid for writes, and pinned.
+            head <- Opaque::ffi_init(|head| unsafe { bindings::__skb_queue_head_init(head) }),
+        })
+    }
+
     /// Makes a reference from a pointer.
     ///
     /// # Safety
@@ -147,14 +190,26 @@ impl SkBuffQueue {
     ///
     /// C function: `__skb_dequeue()` in [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
     #[inline]
-    pub fn pop(self: Pin<&mut Self>) -> Option<SkBuff> {
+    pub fn pop_front(self: Pin<&mut Self>) -> Option<SkBuff> {
         // SAFETY: The queue is valid and ours by the type invariant and the exclusive reference.
-        let skb = unsafe { bindings::__skb_dequeue(self.0.get()) };
+        let skb = unsafe { bindings::__skb_dequeue(self.head.get()) };
         // INVARIANT: The queue held the only reference, and now the buffer is in no queue.
         NonNull::new(skb).map(SkBuff)
     }
 
-    /// Puts a buffer back in front of all others.
+    /// Takes the last buffer.
+    ///
+    /// C function: `__skb_dequeue_tail()` in
+    /// [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
+    #[inline]
+    pub fn pop_back(self: Pin<&mut Self>) -> Option<SkBuff> {
+        // SAFETY: The queue is valid and ours by the type invariant and the exclusive reference.
+        let skb = unsafe { bindings::__skb_dequeue_tail(self.head.get()) };
+        // INVARIANT: The queue held the only reference, and now the buffer is in no queue.
+        NonNull::new(skb).map(SkBuff)
+    }
+
+    /// Puts a buffer in front of all others.
     ///
     /// C function: `__skb_queue_head()` in
     /// [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
@@ -162,6 +217,26 @@ impl SkBuffQueue {
     pub fn push_front(self: Pin<&mut Self>, skb: SkBuff) {
         // SAFETY: The queue is valid and ours; the buffer is in no queue and its reference moves
         // into this one.
-        unsafe { bindings::__skb_queue_head(self.0.get(), skb.into_raw()) };
+        unsafe { bindings::__skb_queue_head(self.head.get(), skb.into_raw()) };
+    }
+
+    /// Puts a buffer behind all others.
+    ///
+    /// C function: `__skb_queue_tail()` in
+    /// [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
+    #[inline]
+    pub fn push_back(self: Pin<&mut Self>, skb: SkBuff) {
+        // SAFETY: The queue is valid and ours; the buffer is in no queue and its reference moves
+        // into this one.
+        unsafe { bindings::__skb_queue_tail(self.head.get(), skb.into_raw()) };
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for SkBuffQueue {
+    fn drop(mut self: Pin<&mut Self>) {
+        while let Some(skb) = self.as_mut().pop_front() {
+            drop(skb);
+        }
     }
 }

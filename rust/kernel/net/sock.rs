@@ -6,15 +6,7 @@
 
 use crate::{
     bindings,
-    error::{
-        code::{
-            EINTR,
-            ERESTARTSYS, //
-        },
-        Error, //
-    },
     prelude::*,
-    task::MAX_SCHEDULE_TIMEOUT,
     types::Opaque, //
 };
 
@@ -82,103 +74,25 @@ impl Sock {
         }
     }
 
-    /// Returns whether the local side shut down receiving, `RCV_SHUTDOWN`.
-    #[inline]
-    pub fn receive_shutdown(&self) -> bool {
-        // SAFETY: The socket is live by the type invariant. Volatile, as other contexts write the
-        // field without the socket lock.
-        let shutdown = unsafe { (&raw const (*self.as_raw()).sk_shutdown).read_volatile() };
-        u32::from(shutdown) & bindings::RCV_SHUTDOWN != 0
-    }
-
-    /// Returns whether an error is pending on the socket (`sk_err`), without clearing it.
-    #[inline]
-    pub fn has_error(&self) -> bool {
-        // SAFETY: The socket is live by the type invariant. Volatile, as an error is reported
-        // without the socket lock.
-        unsafe { (&raw const (*self.as_raw()).sk_err).read_volatile() != 0 }
-    }
-
-    /// Returns whether the state is `TCP_ESTABLISHED`, that of a connected socket of any protocol.
-    #[inline]
-    pub fn is_established(&self) -> bool {
-        // SAFETY: The socket is live by the type invariant. Volatile, as a transport that goes
-        // away writes the state without the socket lock.
-        let state = unsafe { (&raw const (*self.as_raw()).__sk_common.skc_state).read_volatile() };
-        u32::from(state) == bindings::TCP_ESTABLISHED
-    }
-
-    /// Wakes the tasks that wait for data on the socket, whatever its callbacks are.
+    /// Wakes all who wait for something to happen to the socket, so that they look again.
     ///
     /// Does not sleep.
-    ///
-    /// C function: `sock_def_readable()` in [`net/core/sock.c`](srctree/net/core/sock.c)
-    // Not inlined, as the C function is not exported to modules.
-    #[inline(never)]
-    pub fn wake_readers(&self) {
-        // SAFETY: The socket is live by the type invariant; the function takes the RCU read lock
-        // that it needs.
-        unsafe { bindings::sock_def_readable(self.as_raw()) };
-    }
-
-    /// Returns how long a receive may wait; not at all with `nonblock`.
-    ///
-    /// C function: `sock_rcvtimeo()` in [`include/net/sock.h`](srctree/include/net/sock.h)
     #[inline]
-    pub fn rcvtimeo(&self, nonblock: bool) -> Timeout {
-        // SAFETY: The socket is live by the type invariant; the function reads one word of it.
-        Timeout(unsafe { bindings::sock_rcvtimeo(self.as_raw(), nonblock) })
+    pub fn wake_waiters(&self) {
+        // SAFETY: The socket is live by the type invariant; the callback is set for its lifetime.
+        if let Some(state_change) = unsafe { (*self.as_raw()).sk_state_change } {
+            // SAFETY: As above. The function may be called in any context.
+            unsafe { state_change(self.as_raw()) };
+        }
     }
 
-    /// Returns the number of bytes that a receive of `len` bytes must gather before it returns.
-    ///
-    /// That is `len` with `waitall`, else `SO_RCVLOWAT` or `len`, whichever is smaller; never 0.
+    /// Returns how many bytes must be there for the socket to be readable, `SO_RCVLOWAT`.
     ///
     /// C function: `sock_rcvlowat()` in [`include/net/sock.h`](srctree/include/net/sock.h)
     #[inline]
-    pub fn rcvlowat(&self, waitall: bool, len: usize) -> usize {
-        let len = c_int::try_from(len).unwrap_or(c_int::MAX);
+    pub fn rcvlowat(&self) -> u32 {
         // SAFETY: The socket is live by the type invariant; the function reads one word of it.
-        let bytes = unsafe { bindings::sock_rcvlowat(self.as_raw(), waitall.into(), len) };
-        usize::try_from(bytes).unwrap_or(1)
-    }
-}
-
-/// What is left of the time that a blocking call may wait, in jiffies.
-#[derive(Clone, Copy)]
-pub struct Timeout(c_long);
-
-impl Timeout {
-    /// Takes what is left, as C code returned it.
-    #[inline]
-    pub(crate) fn set(&mut self, jiffies: c_long) {
-        self.0 = jiffies;
-    }
-
-    /// Returns what is left, to hand to C code.
-    #[inline]
-    pub(crate) fn get(&self) -> c_long {
-        self.0
-    }
-
-    /// Returns whether no time is left.
-    #[inline]
-    pub fn expired(&self) -> bool {
-        self.0 <= 0
-    }
-
-    /// Returns the error for a wait that a signal ended.
-    ///
-    /// It is [`ERESTARTSYS`] if there is no time limit, so that the call is restarted, and
-    /// [`EINTR`] if there is one.
-    ///
-    /// C function: `sock_intr_errno()` in [`include/net/sock.h`](srctree/include/net/sock.h)
-    #[inline]
-    pub fn intr_errno(&self) -> Error {
-        if self.0 == MAX_SCHEDULE_TIMEOUT {
-            ERESTARTSYS
-        } else {
-            EINTR
-        }
+        let bytes = unsafe { bindings::sock_rcvlowat(self.as_raw(), 0, c_int::MAX) };
+        u32::try_from(bytes).unwrap_or(1)
     }
 }

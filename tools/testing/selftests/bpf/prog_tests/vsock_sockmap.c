@@ -11,12 +11,20 @@
 
 #include <errno.h>
 #include <error.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/types.h>
@@ -25,6 +33,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
+#include <linux/sockios.h>
 #include <linux/vm_sockets.h>
 
 #include "network_helpers.h"
@@ -48,6 +57,12 @@
 /* A bulk redirect: this much, in pieces of this size */
 #define BULK_LEN	(1024 * 1024)
 #define BULK_CHUNK	4096
+
+/* What is in the receive queue when a socket enters the map */
+#define QUEUED_COUNT	5
+
+/* The peer may send this much; a test that wants to see it spent sets it */
+#define SPACE		65536
 
 #define KSYM_LINE_MAX	1024
 
@@ -277,6 +292,27 @@ static ssize_t recv_alarm(int fd, void *buf, size_t len, unsigned int ms)
 	sigaction(SIGALRM, &old, NULL);
 	errno = saved;
 	return n;
+}
+
+/* Waits until the owner has @want bytes to read */
+static bool wait_inq(int fd, int want)
+{
+	u64 start = get_time_ns();
+	int have = -1;
+
+	do {
+		if (ioctl(fd, SIOCINQ, &have) || have == want)
+			break;
+		usleep(1000);
+	} while (elapsed_ms(start) < LIMIT_SEC * 1000);
+
+	return ASSERT_EQ(have, want, "SIOCINQ");
+}
+
+static bool set_space(int fd, unsigned long long bytes)
+{
+	return ASSERT_OK(setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_BUFFER_SIZE,
+				    &bytes, sizeof(bytes)), "buffer size");
 }
 
 static void *do_later(void *arg)
@@ -764,6 +800,7 @@ static void test_partly_read(void)
 	if (!expect_bytes(f.reader, "0123", 4) || !enter_map(&f))
 		goto out;
 
+	ASSERT_EQ(f.skel->bss->passed, 6, "bytes passed at the insert");
 	xsend(f.writer, "abc", 3, 0);
 	expect_passed(&f, 9);
 	expect_bytes(f.reader, "456789abc", 9);
@@ -772,23 +809,30 @@ out:
 	teardown(&f);
 }
 
-/* All that was queued before the insert is judged with the next packet */
-static void test_queued(int sotype)
+/* All that was queued before the insert is judged by it */
+static void test_queued(int sotype, enum action action)
 {
 	struct fixture f;
 	int i;
 
-	if (!rust_only() || !setup_outside(&f, sotype, PASS))
+	if (!rust_only() || !setup_outside(&f, sotype, action))
 		return;
 
-	for (i = 0; i < 5; i++)
+	for (i = 0; i < QUEUED_COUNT; i++)
 		xsend(f.writer, hello, sizeof(hello), 0);
-	if (!ASSERT_OK(poll_read(f.reader, LIMIT_SEC), "poll") ||
-	    !enter_map(&f))
+	if (!wait_inq(f.reader, QUEUED_COUNT * sizeof(hello)) || !enter_map(&f))
 		goto out;
 
-	xsend(f.writer, hello, sizeof(hello), 0);
-	expect_passed(&f, 6 * sizeof(hello));
+	if (action == PASS) {
+		ASSERT_EQ(f.skel->bss->passed, QUEUED_COUNT * sizeof(hello),
+			  "bytes passed");
+		for (i = 0; i < QUEUED_COUNT; i++)
+			expect_bytes(f.reader, hello, sizeof(hello));
+	} else {
+		ASSERT_EQ(f.skel->bss->dropped, QUEUED_COUNT * sizeof(hello),
+			  "bytes dropped");
+	}
+	expect_errno(f.reader, MSG_DONTWAIT, EAGAIN, "once only");
 out:
 	teardown(&f);
 }
@@ -801,7 +845,6 @@ out:
 /* A packet that was made from several in the queue has a socket */
 static void test_collapsed(void)
 {
-	unsigned long long size = SMALL_BUFFER;
 	char buf[SMALL_LEN] = {};
 	struct fixture f;
 	int i;
@@ -810,15 +853,12 @@ static void test_collapsed(void)
 		return;
 
 	f.skel->bss->look_at_socket = true;
-	if (!ASSERT_OK(setsockopt(f.reader, AF_VSOCK,
-				  SO_VM_SOCKETS_BUFFER_SIZE, &size,
-				  sizeof(size)), "buffer size"))
+	if (!set_space(f.reader, SMALL_BUFFER))
 		goto out;
 
 	for (i = 0; i < SMALL_COUNT; i++)
 		xsend(f.writer, buf, sizeof(buf), 0);
-	if (!ASSERT_OK(poll_read(f.reader, LIMIT_SEC), "poll") ||
-	    !enter_map(&f))
+	if (!wait_inq(f.reader, SMALL_COUNT * sizeof(buf)) || !enter_map(&f))
 		goto out;
 
 	xsend(f.writer, buf, sizeof(buf), 0);
@@ -848,6 +888,658 @@ out:
 	teardown(&f);
 }
 
+/* What a socket did, as text */
+struct trace {
+	char text[8192];
+	size_t len;
+};
+
+__printf(2, 3)
+static void note(struct trace *t, const char *fmt, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, fmt);
+	n = vsnprintf(t->text + t->len, sizeof(t->text) - t->len, fmt, args);
+	va_end(args);
+	t->len = MIN(t->len + n, sizeof(t->text) - 1);
+}
+
+/* One receive with all that it returns, and what is left after it */
+static void note_recv(struct trace *t, int fd, size_t len, int flags)
+{
+	struct sockaddr_storage name = {};
+	char buf[256] = {}, control[256];
+	struct iovec iov = { buf, MIN(len, sizeof(buf)) };
+	struct msghdr msg = {
+		.msg_name = &name,
+		.msg_namelen = sizeof(name),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	struct pollfd pfd = { .fd = fd, .events = POLLIN | POLLRDHUP };
+	ssize_t n;
+	int inq;
+
+	errno = 0;
+	n = recvmsg(fd, &msg, flags | MSG_DONTWAIT);
+	note(t, "recv(%zu, %x): %zd errno %d flags %x name %u control %zu '%s'",
+	     len, flags, n, n < 0 ? errno : 0, msg.msg_flags, msg.msg_namelen,
+	     msg.msg_controllen, buf);
+	inq = -1;
+	ioctl(fd, SIOCINQ, &inq);
+	poll(&pfd, 1, 0);
+	note(t, " left %d poll %x\n", inq, pfd.revents);
+}
+
+static void trace_peek(struct trace *t, int reader, int writer)
+{
+	xsend(writer, "first", 5, 0);
+	wait_inq(reader, 5);
+	xsend(writer, "second", 6, 0);
+	wait_inq(reader, 11);
+
+	note_recv(t, reader, 3, MSG_PEEK);
+	note_recv(t, reader, 64, MSG_PEEK);
+	note_recv(t, reader, 64, MSG_PEEK);
+	note_recv(t, reader, 7, 0);
+	note_recv(t, reader, 64, MSG_PEEK | MSG_TRUNC);
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 64, MSG_PEEK);
+	note_recv(t, reader, 64, 0);
+}
+
+static void trace_records(struct trace *t, int reader, int writer)
+{
+	xsend(writer, "ab", 2, 0);
+	xsend(writer, "cde", 3, MSG_EOR);
+	xsend(writer, "fghijk", 6, MSG_EOR);
+	xsend(writer, "lmno", 4, 0);
+	xsend(writer, "pq", 2, 0);
+	wait_inq(reader, 17);
+
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 2, 0);
+	note_recv(t, reader, 3, MSG_TRUNC);
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 64, 0);
+}
+
+/* An empty record between two others */
+static void trace_empty(struct trace *t, int reader, int writer)
+{
+	xsend(writer, "a", 1, 0);
+	note(t, "send: %zd\n", send(writer, "", 0, 0));
+	xsend(writer, "b", 1, 0);
+	wait_inq(reader, 2);
+
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 64, 0);
+}
+
+static void trace_flags(struct trace *t, int reader, int writer)
+{
+	static const int flags[] = {
+		MSG_OOB, MSG_ERRQUEUE, MSG_OOB | MSG_PEEK, MSG_CMSG_CLOEXEC,
+		MSG_TRUNC, MSG_WAITALL, MSG_OOB | MSG_ERRQUEUE, MSG_NOSIGNAL,
+	};
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(flags); i++) {
+		note_recv(t, reader, 4, flags[i]);
+		xsend(writer, "four", 4, 0);
+		wait_inq(reader, 4);
+		note_recv(t, reader, 0, flags[i]);
+		note_recv(t, reader, 4, flags[i]);
+		note_recv(t, reader, 4, 0);
+	}
+}
+
+/* A buffer that is not there, and one that ends too early */
+static void trace_bad_memory(struct trace *t, int reader, int writer)
+{
+	size_t page = sysconf(_SC_PAGESIZE);
+	char *map;
+	ssize_t n;
+
+	map = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (!ASSERT_NEQ(map, MAP_FAILED, "mmap"))
+		return;
+	munmap(map + page, page);
+
+	xsend(writer, "0123456789", 10, 0);
+	wait_inq(reader, 10);
+	n = recv(reader, map + page, 10, MSG_DONTWAIT);
+	note(t, "nowhere: %zd errno %d\n", n, errno);
+	n = recv(reader, map + page - 4, 10, MSG_DONTWAIT);
+	note(t, "half: %zd errno %d\n", n, errno);
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 64, 0);
+	munmap(map, page);
+}
+
+static void trace_half_close(struct trace *t, int reader, int writer)
+{
+	xsend(writer, "last words", 10, 0);
+	wait_inq(reader, 10);
+	ASSERT_OK(shutdown(writer, SHUT_WR), "shutdown");
+	usleep(DELAY_MS * 1000);
+	note_recv(t, reader, 4, 0);
+	note_recv(t, reader, 64, MSG_PEEK);
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 64, MSG_OOB);
+	xsend(reader, "answer", 6, 0);
+	wait_inq(writer, 6);
+	note_recv(t, writer, 64, 0);
+}
+
+/* The writer closes with data that it has not read: a reset */
+static void trace_reset(struct trace *t, int reader, int writer)
+{
+	xsend(reader, "unread", 6, 0);
+	wait_inq(writer, 6);
+	xsend(writer, "last words", 10, 0);
+	wait_inq(reader, 10);
+	xclose(take_fd(writer));
+	usleep(DELAY_MS * 1000);
+	note_recv(t, reader, 4, 0);
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 64, MSG_OOB);
+}
+
+static void trace_shut_rd(struct trace *t, int reader, int writer)
+{
+	xsend(writer, "unread", 6, 0);
+	wait_inq(reader, 6);
+	ASSERT_OK(shutdown(reader, SHUT_RD), "shutdown");
+	note_recv(t, reader, 64, MSG_PEEK);
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 0, 0);
+	note_recv(t, reader, 64, MSG_OOB);
+}
+
+/* Edge-triggered: an event for what arrives, none for what is left */
+static void trace_epoll(struct trace *t, int reader, int writer)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET };
+	int epfd, i, n, inq;
+
+	epfd = epoll_create1(0);
+	if (!ASSERT_OK_FD(epfd, "epoll_create1"))
+		return;
+	if (!ASSERT_OK(epoll_ctl(epfd, EPOLL_CTL_ADD, reader, &ev), "epoll_ctl"))
+		goto out;
+
+	for (i = 0; i < 3; i++) {
+		n = epoll_wait(epfd, &ev, 1, 0);
+		note(t, "before: %d\n", n);
+		xsend(writer, hello, sizeof(hello), 0);
+		n = epoll_wait(epfd, &ev, 1, LIMIT_SEC * 1000);
+		note(t, "arrived: %d %x\n", n, n > 0 ? ev.events : 0);
+		/* A stream keeps what a short receive leaves */
+		if (ioctl(reader, SIOCINQ, &inq) || inq < (int)sizeof(hello))
+			usleep(DELAY_MS * 1000);
+		note_recv(t, reader, sizeof(hello) - 1, 0);
+		n = epoll_wait(epfd, &ev, 1, 0);
+		note(t, "left: %d\n", n);
+		note_recv(t, reader, 0, 0);
+	}
+	ASSERT_OK(shutdown(writer, SHUT_WR), "shutdown");
+	n = epoll_wait(epfd, &ev, 1, LIMIT_SEC * 1000);
+	note(t, "end: %d %x\n", n, n > 0 ? ev.events : 0);
+out:
+	close(epfd);
+}
+
+/* Not readable before there is enough, whatever the verdict has passed */
+static void trace_rcvlowat(struct trace *t, int reader, int writer)
+{
+	int lowat = 8;
+
+	ASSERT_OK(setsockopt(reader, SOL_SOCKET, SO_RCVLOWAT, &lowat,
+			     sizeof(lowat)), "SO_RCVLOWAT");
+	xsend(writer, "abc", 3, 0);
+	wait_inq(reader, 3);
+	note_recv(t, reader, 1, MSG_PEEK);
+	xsend(writer, "defghij", 7, 0);
+	wait_inq(reader, 10);
+	note_recv(t, reader, 1, MSG_PEEK);
+	note_recv(t, reader, 4, 0);
+	note_recv(t, reader, 64, 0);
+	note_recv(t, reader, 64, 0);
+}
+
+/* More than one packet, read in odd pieces; the credit has to come back */
+static void trace_volume(struct trace *t, int reader, int writer)
+{
+	unsigned int sum = 0;
+	char buf[10007];
+	int i, round;
+	ssize_t n;
+	size_t sent, had;
+
+	settimeo(writer, LIMIT_SEC * 1000);
+	for (round = 0; round < 20; round++) {
+		for (i = 0; i < sizeof(buf); i++)
+			buf[i] = i * 7 + round;
+		for (sent = 0; sent < 20 * sizeof(buf); sent += n) {
+			n = send(writer, buf, sizeof(buf), 0);
+			if (!ASSERT_GT(n, 0, "send"))
+				return;
+		}
+		for (had = 0; had < sent; had += n) {
+			n = recv_timeout(reader, buf, 1 + (had * 31) % sizeof(buf),
+					 MSG_DONTWAIT, LIMIT_SEC);
+			if (!ASSERT_GT(n, 0, "recv"))
+				return;
+			for (i = 0; i < n; i++)
+				sum = sum * 31 + buf[i];
+		}
+		note(t, "%zu %zu %u\n", sent, had, sum);
+	}
+}
+
+static const struct scenario {
+	const char *name;
+	int sotype;		/* 0: any */
+	void (*run)(struct trace *t, int reader, int writer);
+} scenarios[] = {
+	{ "peek", 0, trace_peek },
+	{ "records", SOCK_SEQPACKET, trace_records },
+	{ "empty record", SOCK_SEQPACKET, trace_empty },
+	{ "flags", 0, trace_flags },
+	{ "bad memory", 0, trace_bad_memory },
+	{ "half-close", 0, trace_half_close },
+	{ "reset", 0, trace_reset },
+	{ "shutdown for reading", 0, trace_shut_rd },
+	{ "epoll", 0, trace_epoll },
+	{ "SO_RCVLOWAT", SOCK_STREAM, trace_rcvlowat },
+	{ "volume", SOCK_STREAM, trace_volume },
+};
+
+/* The same is done to a socket in the map and to one outside of it */
+static void test_as_outside(const struct scenario *sc, int sotype,
+			    enum action action)
+{
+	struct trace in = {}, outside = {};
+	struct fixture f;
+	int p0, p1;
+
+	if (!rust_only() || !setup(&f, sotype, action))
+		return;
+
+	if (create_pair(AF_VSOCK, sotype, &p0, &p1))
+		goto out;
+
+	sc->run(&outside, p0, p1);
+	sc->run(&in, f.reader, f.writer);
+	ASSERT_GT(outside.len, 0, "trace");
+	ASSERT_STREQ(in.text, outside.text, "in the map");
+	/* The reset scenario closes it */
+	if (fcntl(p1, F_GETFD) >= 0)
+		xclose(p1);
+	if (fcntl(f.writer, F_GETFD) < 0)
+		f.writer = -1;
+	xclose(p0);
+out:
+	teardown(&f);
+}
+
+/* What sits in the queue reaches the sink, though nothing comes after it */
+static void test_queued_redirect(void)
+{
+	enum { COUNT = 500, LEN = 129 };
+	const struct redir r = {
+		.in_family = AF_VSOCK, .in_sotype = SOCK_STREAM,
+		.out_family = AF_UNIX, .out_sotype = SOCK_STREAM,
+		.action = TO_EGRESS,
+	};
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2], source, i;
+	char *buf;
+
+	if (!rust_only())
+		return;
+
+	skel = setup_redir(&r, in, out);
+	if (!skel)
+		return;
+
+	buf = calloc(COUNT, LEN);
+	source = bpf_map__fd(skel->maps.source);
+	if (!ASSERT_OK_PTR(buf, "calloc") ||
+	    xbpf_map_delete_elem(source, &u32(0)))
+		goto out;
+
+	for (i = 0; i < COUNT * LEN; i++)
+		buf[i] = i % 251;
+	for (i = 0; i < COUNT; i++)
+		xsend(in[1], buf + i * LEN, LEN, 0);
+	if (wait_inq(in[0], COUNT * LEN) &&
+	    !xbpf_map_update_elem(source, &u32(0), &u64(in[0]), BPF_NOEXIST))
+		expect_bytes(out[1], buf, COUNT * LEN);
+out:
+	free(buf);
+	teardown_redir(skel, in, out);
+}
+
+/* Sends until there is no more space, and returns how much that was */
+static size_t fill(int fd)
+{
+	static char chunk[4096];
+	size_t sent = 0;
+	u64 start = get_time_ns();
+	ssize_t n;
+
+	/* The receiver may still be at work on what has just been sent */
+	while (elapsed_ms(start) < DELAY_MS && sent < 64 * SPACE) {
+		n = send(fd, chunk, sizeof(chunk), MSG_DONTWAIT);
+		if (n > 0) {
+			sent += n;
+			start = get_time_ns();
+		}
+	}
+
+	return sent;
+}
+
+/* An owner that does not read stops its peer, as outside of the map */
+static void test_bounded(int sotype)
+{
+	char buf[4096];
+	struct fixture f;
+	size_t sent, had;
+	ssize_t n;
+
+	if (!rust_only() || !setup_outside(&f, sotype, PASS))
+		return;
+	if (!set_space(f.reader, SPACE) || !enter_map(&f))
+		goto out;
+
+	/* Lets the writer know about the space */
+	xsend(f.writer, hello, sizeof(hello), 0);
+	expect_record(f.reader, hello, sizeof(hello));
+
+	sent = fill(f.writer);
+	ASSERT_GT(sent, SPACE / 2, "sent");
+	ASSERT_LE(sent, 4 * SPACE, "sent");
+	for (had = 0; had < sent; had += n) {
+		n = recv_timeout(f.reader, buf, sizeof(buf), MSG_DONTWAIT,
+				 LIMIT_SEC);
+		if (!ASSERT_GT(n, 0, "recv"))
+			break;
+	}
+	ASSERT_GT(fill(f.writer), SPACE / 2, "sent when that was read");
+out:
+	teardown(&f);
+}
+
+/* What was passed belongs to the owner, in the map or not, and is not judged
+ * again.
+ */
+static void test_leave(int sotype, const char *how)
+{
+	struct fixture f;
+	int map, prog;
+
+	if (!rust_only() || !setup(&f, sotype, PASS))
+		return;
+
+	map = bpf_map__fd(f.skel->maps.source);
+	prog = bpf_program__fd(f.skel->progs.prog_skb_verdict);
+	xsend(f.writer, hello, sizeof(hello), 0);
+	expect_passed(&f, sizeof(hello));
+
+	if (!strcmp(how, "delete")) {
+		xbpf_map_delete_elem(map, &u32(0));
+		xsend(f.writer, "more", 4, 0);
+		if (!wait_inq(f.reader, sizeof(hello) + 4) || !enter_map(&f))
+			goto out;
+		ASSERT_EQ(f.skel->bss->passed, sizeof(hello) + 4, "passed once");
+		expect_bytes(f.reader, hello, sizeof(hello));
+		expect_bytes(f.reader, "more", 4);
+	} else if (!strcmp(how, "detach")) {
+		ASSERT_OK(bpf_prog_detach2(prog, map, BPF_SK_SKB_VERDICT),
+			  "detach");
+		expect_record(f.reader, hello, sizeof(hello));
+		xsend(f.writer, "more", 4, 0);
+		expect_record(f.reader, "more", 4);
+	} else {
+		test_vsock_sockmap__destroy(f.skel);
+		f.skel = NULL;
+		expect_record(f.reader, hello, sizeof(hello));
+		xsend(f.writer, "more", 4, 0);
+		expect_record(f.reader, "more", 4);
+	}
+out:
+	teardown(&f);
+}
+
+/* The verdict sees data that is too little for the owner */
+static void test_rcvlowat(void)
+{
+	int lowat = 100;
+	struct fixture f;
+
+	if (!rust_only() || !setup(&f, SOCK_STREAM, PASS))
+		return;
+
+	ASSERT_OK(setsockopt(f.reader, SOL_SOCKET, SO_RCVLOWAT, &lowat,
+			     sizeof(lowat)), "SO_RCVLOWAT");
+	xsend(f.writer, hello, sizeof(hello), 0);
+	expect_passed(&f, sizeof(hello));
+	teardown(&f);
+}
+
+/* A program may change a packet, and its length, and not the credit */
+static void test_changed(int sotype, int head, int tail)
+{
+	enum { COUNT = 40, LEN = 4000 };
+	char buf[2 * LEN], want[LEN];
+	struct fixture f;
+	ssize_t n, len = LEN + head + tail;
+	int i;
+
+	if (!rust_only() || !setup(&f, sotype, PASS))
+		return;
+
+	f.skel->bss->change_head = head;
+	f.skel->bss->change_tail = tail;
+	memset(want, 'x', sizeof(want));
+	/* A small buffer, used several times over */
+	set_space(f.reader, 16384);
+	for (i = 0; i < COUNT; i++) {
+		settimeo(f.writer, LIMIT_SEC * 1000);
+		xsend(f.writer, want, LEN, 0);
+		n = recv_timeout(f.reader, buf, len, MSG_DONTWAIT, LIMIT_SEC);
+		if (!ASSERT_EQ(n, len, "recv") ||
+		    !ASSERT_MEMEQ(buf + head, want, len - head, "payload"))
+			break;
+	}
+	teardown(&f);
+}
+
+/* A record whose last packet the verdict takes ends where the rest ends */
+static void test_cut_record(void)
+{
+	enum { MAX_PACKET = 65536, LAST = 333 };
+	struct fixture f;
+	char *buf;
+
+	if (!rust_only() || !setup(&f, SOCK_SEQPACKET, PASS))
+		return;
+
+	buf = calloc(1, MAX_PACKET + LAST);
+	if (!ASSERT_OK_PTR(buf, "calloc"))
+		goto out;
+
+	f.skel->bss->drop_len = LAST;
+	xsend(f.writer, buf, MAX_PACKET + LAST, 0);
+	xsend(f.writer, hello, sizeof(hello), 0);
+	if (!wait_inq(f.reader, MAX_PACKET + sizeof(hello)))
+		goto out;
+
+	ASSERT_EQ(recv(f.reader, buf, MAX_PACKET + LAST, MSG_DONTWAIT),
+		  MAX_PACKET, "rest of the record");
+	expect_record(f.reader, hello, sizeof(hello));
+out:
+	free(buf);
+	teardown(&f);
+}
+
+struct both {
+	pthread_t thread;
+	int fd;
+	size_t had;
+};
+
+static void *read_some(void *arg)
+{
+	struct both *b = arg;
+	char c;
+
+	while (recv(b->fd, &c, 1, 0) == 1)
+		b->had++;
+	return NULL;
+}
+
+/* Two readers that sleep share what comes, and both see the end */
+static void test_two_readers(enum action action)
+{
+	struct both b[2] = {};
+	struct fixture f;
+	void *ret;
+	int i;
+
+	if (!rust_only() || !setup(&f, SOCK_STREAM, action))
+		return;
+
+	for (i = 0; i < 2; i++) {
+		b[i].fd = f.reader;
+		if (xpthread_create(&b[i].thread, NULL, read_some, &b[i]))
+			goto out;
+	}
+	for (i = 0; i < 50; i++) {
+		usleep(2000);
+		xsend(f.writer, hello, sizeof(hello), 0);
+	}
+	ASSERT_OK(shutdown(f.writer, SHUT_WR), "shutdown");
+	for (i = 0; i < 2; i++)
+		xpthread_join(b[i].thread, &ret);
+	ASSERT_EQ(b[0].had + b[1].had, 50 * sizeof(hello), "bytes read");
+out:
+	teardown(&f);
+}
+
+/* An empty datagram among others does not end the redirect */
+static void test_redirect_empty(void)
+{
+	const struct redir r = {
+		.in_family = AF_UNIX, .in_sotype = SOCK_DGRAM,
+		.out_family = AF_VSOCK, .out_sotype = SOCK_STREAM,
+		.action = TO_EGRESS,
+	};
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2];
+
+	if (!rust_only())
+		return;
+
+	skel = setup_redir(&r, in, out);
+	if (!skel)
+		return;
+
+	xsend(in[1], "a", 1, 0);
+	ASSERT_EQ(send(in[1], "", 0, 0), 0, "empty");
+	xsend(in[1], "b", 1, 0);
+	expect_bytes(out[1], "ab", 2);
+	teardown_redir(skel, in, out);
+}
+
+struct private_net {
+	int listener;
+	int reader;
+	int writer;
+};
+
+static bool write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+	bool ok;
+
+	if (fd < 0)
+		return false;
+	ok = write(fd, text, strlen(text)) == strlen(text);
+	close(fd);
+	return ok;
+}
+
+/* A thread in a network namespace whose vsock is its own */
+static void *in_private_net(void *arg)
+{
+	struct private_net *net = arg;
+
+	/* The mode is that of the namespaces that a namespace makes */
+	if (unshare(CLONE_NEWNET) ||
+	    !write_file("/proc/sys/net/vsock/child_ns_mode", "local") ||
+	    unshare(CLONE_NEWNET))
+		return (void *)-1L;
+
+	net->listener = socket_loopback(AF_VSOCK, SOCK_STREAM);
+	if (net->listener < 0 ||
+	    create_pair(AF_VSOCK, SOCK_STREAM, &net->reader, &net->writer))
+		return (void *)-1L;
+	return NULL;
+}
+
+/* A map has sockets of several namespaces, which stay where they are */
+static void test_namespace(enum action action)
+{
+	struct private_net net = { -1, -1, -1 };
+	struct sockaddr_storage addr;
+	struct trace in = {}, outside = {};
+	socklen_t len = sizeof(addr);
+	pthread_t thread;
+	struct fixture f;
+	void *ret;
+	int map, fd;
+
+	if (!rust_only() || !setup(&f, SOCK_STREAM, action))
+		return;
+
+	if (xpthread_create(&thread, NULL, in_private_net, &net))
+		goto out;
+	if (xpthread_join(thread, &ret) || !ASSERT_NULL(ret, "private net"))
+		goto out;
+
+	map = bpf_map__fd(f.skel->maps.source);
+	trace_peek(&outside, f.reader, f.writer);
+	if (xbpf_map_update_elem(map, &u32(0), &u64(net.reader), BPF_EXIST))
+		goto out;
+	trace_peek(&in, net.reader, net.writer);
+	ASSERT_STREQ(in.text, outside.text, "in the other namespace");
+
+	fd = socket(AF_VSOCK, SOCK_STREAM, 0);
+	if (ASSERT_OK(getsockname(net.listener, (void *)&addr, &len), "getsockname") &&
+	    ASSERT_OK_FD(fd, "socket"))
+		ASSERT_NEQ(connect(fd, (void *)&addr, len), 0, "connect from here");
+	close_fd(&fd);
+out:
+	close_fd(&net.listener);
+	close_fd(&net.reader);
+	close_fd(&net.writer);
+	teardown(&f);
+}
+
 static bool start(const char *what, int sotype, enum action action,
 		  const char *how)
 {
@@ -861,7 +1553,11 @@ static bool start(const char *what, int sotype, enum action action,
 
 static void test_sotype(int sotype)
 {
+	static const char * const ways[] = { "delete", "detach", "close map" };
+	const struct scenario *sc;
 	enum action action;
+	char how[64];
+	int i;
 
 	if (start("verdict", sotype, PASS, ""))
 		test_pass(sotype);
@@ -876,7 +1572,25 @@ static void test_sotype(int sotype)
 		if (start("end of file after data", sotype, action,
 			  ": shutdown"))
 			test_eof_after_data(sotype, action, false);
+		for (sc = scenarios; sc < scenarios + ARRAY_SIZE(scenarios); sc++) {
+			snprintf(how, sizeof(how), ": %s", sc->name);
+			if ((!sc->sotype || sc->sotype == sotype) &&
+			    start("as outside", sotype, action, how))
+				test_as_outside(sc, sotype, action);
+		}
 	}
+
+	if (start("bounded", sotype, PASS, ""))
+		test_bounded(sotype);
+	for (i = 0; i < ARRAY_SIZE(ways); i++) {
+		snprintf(how, sizeof(how), ": %s", ways[i]);
+		if (start("leave the map", sotype, PASS, how))
+			test_leave(sotype, ways[i]);
+	}
+	if (start("changed", sotype, PASS, ": longer at the front"))
+		test_changed(sotype, 100, 0);
+	if (start("changed", sotype, PASS, ": shorter at the end"))
+		test_changed(sotype, 0, -1000);
 }
 
 void test_vsock_sockmap(void)
@@ -912,12 +1626,22 @@ void test_vsock_sockmap(void)
 
 	if (start("partly read before", SOCK_STREAM, PASS, ""))
 		test_partly_read();
-	if (start("queued before", SOCK_STREAM, PASS, ""))
-		test_queued(SOCK_STREAM);
-	if (start("queued before", SOCK_SEQPACKET, PASS, ""))
-		test_queued(SOCK_SEQPACKET);
+	for (action = PASS; action <= DROP; action++) {
+		if (start("queued before", SOCK_STREAM, action, ""))
+			test_queued(SOCK_STREAM, action);
+		if (start("queued before", SOCK_SEQPACKET, action, ""))
+			test_queued(SOCK_SEQPACKET, action);
+	}
+	if (test__start_subtest("queued before: vsock stream to unix stream"))
+		test_queued_redirect();
 	if (start("collapsed", SOCK_STREAM, PASS, ""))
 		test_collapsed();
+	if (start("SO_RCVLOWAT", SOCK_STREAM, PASS, ""))
+		test_rcvlowat();
+	if (start("cut record", SOCK_SEQPACKET, PASS, ""))
+		test_cut_record();
+	if (test__start_subtest("redirect an empty datagram"))
+		test_redirect_empty();
 
 	for (action = NO_PROG; action <= PASS; action++) {
 		if (start("shutdown for reading", SOCK_STREAM, action, ""))
@@ -934,5 +1658,9 @@ void test_vsock_sockmap(void)
 			test_interrupted(action, LIMIT_SEC * 1000);
 		if (start("not data", SOCK_STREAM, action, ""))
 			test_not_data(action);
+		if (start("two readers", SOCK_STREAM, action, ""))
+			test_two_readers(action);
+		if (start("namespace", SOCK_STREAM, action, ""))
+			test_namespace(action);
 	}
 }

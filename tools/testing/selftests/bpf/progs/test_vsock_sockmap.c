@@ -18,6 +18,8 @@ bool redirect;
 int redirect_flags;
 int verdict = SK_PASS;
 bool look_at_socket;
+int change_head, change_tail;
+int drop_len;
 
 /* Payload seen so far, by what was answered */
 __u64 passed, dropped;
@@ -32,6 +34,13 @@ int prog_skb_verdict(struct __sk_buff *skb)
 
 	if (look_at_socket && skb->family != AF_VSOCK)
 		__sync_fetch_and_add(&strangers, 1);
+
+	if (drop_len && skb->len == drop_len)
+		ret = SK_DROP;
+	if (change_head && bpf_skb_change_head(skb, change_head, 0))
+		ret = SK_DROP;
+	if (change_tail && bpf_skb_change_tail(skb, skb->len + change_tail, 0))
+		ret = SK_DROP;
 
 	if (redirect)
 		ret = bpf_sk_redirect_map(skb, &sink, 0, redirect_flags);
