@@ -4,6 +4,7 @@
 
 mod content;
 mod ends;
+mod stress;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,6 +45,8 @@ enum Command {
         #[command(flatten)]
         send: Send,
     },
+    /// Do everything at once to vsock sockets in sockmaps, over loopback
+    Stress(StressArgs),
     /// Accept vsock connections and check what they bring, up to N bytes or the end of each
     ServeVsock {
         port: u32,
@@ -65,6 +68,22 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         greeting: usize,
     },
+}
+
+#[derive(Args)]
+struct StressArgs {
+    /// Of all decisions
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How long new connections are made
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    time: Duration,
+    /// How many connections at a time
+    #[arg(long, default_value_t = 3)]
+    connections: u32,
+    /// Calls may fail for lack of memory
+    #[arg(long)]
+    faults: bool,
 }
 
 #[derive(Args)]
@@ -109,6 +128,12 @@ fn run(arguments: Arguments) -> Result<bool> {
         Command::SendVsock { cid, port, send } => {
             ends::send("vsock", ends::vsock_connect(cid, port)?, &send)
         }
+        Command::Stress(args) => stress::run(&stress::Stress {
+            seed: args.seed,
+            time: args.time,
+            connections: args.connections,
+            faults: args.faults,
+        }),
         Command::ServeVsock {
             port,
             bytes,

@@ -23,11 +23,13 @@ mod demo;
 mod env;
 mod initramfs;
 mod manifest;
+mod oracle;
 mod proc;
 mod programs;
 mod selftests;
 mod series;
 mod source;
+mod stress;
 mod test;
 mod toolroot;
 mod tree;
@@ -68,6 +70,8 @@ enum Verb {
     Boot(verbs::BootArgs),
     /// Run the tests
     Test(test::Args),
+    /// Put vsock sockets into sockmaps and take them out at random, on the debug kernel
+    Stress(stress::Args),
     /// Send UNIX datagrams of a guest to its host: socat, C sockmap and Rust sockmap compared
     Demo(demo::Args),
     /// Write the series as mails for `git send-email`
@@ -85,6 +89,7 @@ fn run(cli: Cli) -> Result<()> {
         Verb::Build(args) => verbs::run_build(&env, args),
         Verb::Boot(args) => verbs::run_boot(&env, args),
         Verb::Test(args) => test::run(&env, args),
+        Verb::Stress(args) => stress::run(&env, args),
         Verb::Demo(args) => demo::run(&env, args),
         Verb::Series(args) => series::run(&env, args),
         Verb::Check(args) => check::run(&env, args),

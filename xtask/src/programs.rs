@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The two static programs of the checkout that guests run: `vsock-redirect` and `bed`.
+//! What the checkout has for guests: two static programs, `vsock-redirect` and `bed`, and the library
+//! `inmap`, which is preloaded into others.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use walkdir::WalkDir;
@@ -18,15 +19,26 @@ pub struct Programs {
     pub redirect: PathBuf,
     /// Senders and servers for the beds.
     pub bed: PathBuf,
+    /// Puts the vsock sockets of a program into a sockmap.
+    pub inmap: PathBuf,
 }
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+const INMAP: &str = "libinmap.so";
 
 /// What a guest without libraries can run.
 const RUSTFLAGS: &str = "-C target-feature=+crt-static";
 
 /// What the programs are built from, besides the tool root.
-const SOURCES: &[&str] = &["redirect", "bed", "Cargo.toml", "Cargo.lock"];
+const SOURCES: &[&str] = &[
+    "redirect",
+    "bed",
+    "inmap",
+    "sockmap",
+    "Cargo.toml",
+    "Cargo.lock",
+];
 
 /// The programs, built if the cache has none of these sources.
 pub fn build(env: &Env, root: &ToolRoot) -> Result<Programs> {
@@ -48,23 +60,39 @@ pub fn build(env: &Env, root: &ToolRoot) -> Result<Programs> {
     if !env.cache.join(&name).exists() {
         let _lock = env.lock("programs")?;
         env.make_dir(&name, |dir| {
-            // Kept for the crates that they depend on. The two are always built, since cargo goes
-            // by the time of a file and the key by what is in it.
+            // Kept for the crates that they depend on. What is ours is always built, since cargo
+            // goes by the time of a file and the key by what is in it.
             let target = env.cache.join("programs-target");
-            let cargo = |verb: &str| {
+            let programs = ["vsock-redirect", "bed"];
+            // A library cannot be static. Its folder is its own, as the flags differ.
+            let library_target = target.join("library");
+            let cargo = |verb: &str, target: &Path, packages: &[&str]| {
                 let mut cargo = root.command(&env.repo, "cargo");
                 cargo.args([verb, "--release", "--locked", "--target", TARGET]);
-                cargo.args(["-p", "vsock-redirect", "-p", "bed"]);
-                cargo
-                    .env("RUSTFLAGS", RUSTFLAGS)
-                    .env("CARGO_TARGET_DIR", &target);
+                for package in packages {
+                    cargo.args(["-p", package]);
+                }
+                cargo.env("CARGO_TARGET_DIR", target);
                 cargo
             };
-            proc::output(cargo("clean"))?;
-            proc::run(env, "build vsock-redirect and bed", cargo("build"))?;
-            for program in ["vsock-redirect", "bed"] {
-                let built = target.join(TARGET).join("release").join(program);
-                fs::copy(&built, dir.join(program))
+            proc::output(cargo(
+                "clean",
+                &target,
+                &[&programs[..], &["sockmap"]].concat(),
+            ))?;
+            let mut build = cargo("build", &target, &programs);
+            build.env("RUSTFLAGS", RUSTFLAGS);
+            proc::run(env, "build vsock-redirect and bed", build)?;
+            proc::output(cargo("clean", &library_target, &["inmap", "sockmap"]))?;
+            let build = cargo("build", &library_target, &["inmap"]);
+            proc::run(env, "build inmap", build)?;
+            for (target, file) in [
+                (&target, "vsock-redirect"),
+                (&target, "bed"),
+                (&library_target, INMAP),
+            ] {
+                let built = target.join(TARGET).join("release").join(file);
+                fs::copy(&built, dir.join(file))
                     .with_context(|| format!("cannot copy {}", built.display()))?;
             }
             Ok(())
@@ -74,5 +102,6 @@ pub fn build(env: &Env, root: &ToolRoot) -> Result<Programs> {
     Ok(Programs {
         redirect: dir.join("vsock-redirect"),
         bed: dir.join("bed"),
+        inmap: dir.join(INMAP),
     })
 }

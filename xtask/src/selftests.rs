@@ -46,6 +46,15 @@ cd /selftests
 ./test_progs --no-error-summary -a "$1" > /tmp/results
 status=$?
 cat /tmp/results
+# A socket keeps the module of its transport, so if one is left that shows here.
+if grep -q '^vsock ' /proc/modules; then
+    for i in 1 2 3 4 5; do
+        rmmod vsock_diag vsock_loopback vmw_vsock_virtio_transport_common vsock 2>/dev/null
+        grep -q '^vsock ' /proc/modules || break
+        sleep 1
+    done
+    if grep '^vsock ' /proc/modules; then echo "BUG: a vsock socket is left"; fi
+fi
 exit $status
 "#;
 

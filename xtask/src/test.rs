@@ -2,11 +2,11 @@
 //! `test`: the kit's unit tests, KUnit, and the sockmap selftests.
 //!
 //! On the um bed, with KASAN and the other debugging options, and the Rust version: KUnit and our
-//! selftest. On the qemu bed: upstream's sockmap selftests and ours, once with each version, side
-//! by side. What passes with C has to pass with Rust.
+//! selftest. On the qemu bed, with lockdep: upstream's sockmap selftests and ours, once with each
+//! version, side by side. What passes with C has to pass with Rust.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,8 +17,11 @@ use crate::boot::{Boot, Outcome, System};
 use crate::build::{build, Bed, Flavour, Image, Sockmap};
 use crate::env::Env;
 use crate::initramfs::Initramfs;
+use crate::oracle;
 use crate::proc;
+use crate::programs::{self, Programs};
 use crate::selftests::{self, Case, Verdict, OURS, UPSTREAM};
+use crate::stress;
 use crate::toolroot::ToolRoot;
 use crate::verbs::prepare_tree;
 use crate::vmtest;
@@ -31,26 +34,30 @@ pub enum TestBed {
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only on this bed, and without the kit's own tests
+    /// Only on this bed, and without the kit's own tests, vsock_test and the stress program
     #[arg(long, value_enum)]
     bed: Option<TestBed>,
-    /// On the qemu bed, use the kernels that look for locking faults. They take as long to build
-    /// again as those without
-    #[arg(long)]
-    lockdep: bool,
     /// Only the cases with this in their name. `vmtest` instead runs upstream's vmtest.sh, which
     /// takes most of an hour
     filter: Option<String>,
 }
 
 /// The KUnit suite of the series.
-const KUNIT_SUITE: &str = "vsock_sockmap_recv";
+const KUNIT_SUITE: &str = "vsock_sockmap_credit";
+
+/// What the oracle runs; a filter that is in none of these names leaves it out.
+const ORACLE: &[&str] = &["vsock_test", "vsock_perf", "socat"];
+
+/// The stress program, without and with allocations that fail.
+const STRESS: &[&str] = &["stress", "stress with faults"];
+const STRESS_SECONDS: u64 = 60;
 
 /// Upstream cases that fail or are skipped with both versions, and why.
 const KNOWN: &[(&str, &str)] = &[];
 
 /// A UML kernel runs at native speed, an emulated one does not.
 const UM_TIMEOUT: Duration = Duration::from_secs(180);
+const ORACLE_TIMEOUT: Duration = Duration::from_secs(600);
 const QEMU_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Counts, and says each case.
@@ -128,21 +135,45 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
     let mut qemu_guests = Vec::new();
     if wants(TestBed::Qemu) {
         for sockmap in [Sockmap::C, Sockmap::Rust] {
-            let image = build(env, &root, &tree, flavour(Bed::Qemu, sockmap, args.lockdep))?;
+            let image = build(env, &root, &tree, debug(Bed::Qemu, sockmap))?;
             let test_progs = selftests::ensure(env, &root, &tree, Some(&image))?;
             qemu_guests.push(Guest { image, test_progs });
         }
     }
     let mut um_guest = None;
     if wants(TestBed::Um) {
-        let image = build(env, &root, &tree, flavour(Bed::Um, Sockmap::Rust, true))?;
+        let image = build(env, &root, &tree, debug(Bed::Um, Sockmap::Rust))?;
         let test_progs = selftests::ensure(env, &root, &tree, None)?;
         um_guest = Some(Guest { image, test_progs });
+    }
+    let wants_any =
+        |names: &[&str]| filter.is_none_or(|filter| names.iter().any(|name| name.contains(filter)));
+    let mut programs = None;
+    let mut vsock_tests = None;
+    if um_guest.is_some() && wants_any(&[ORACLE, STRESS].concat()) {
+        vsock_tests = Some(oracle::ensure(env, &root, &tree)?);
+        programs = Some(programs::build(env, &root)?);
     }
     drop(tree);
 
     if let Some(guest) = &um_guest {
         um(env, &root, guest, filter, &mut tally)?;
+        if let (Some(tests), Some(programs)) = (&vsock_tests, &programs) {
+            if wants_any(ORACLE) {
+                um_oracle(env, &root, &guest.image, tests, programs, &mut tally)?;
+            }
+            for (name, faults) in [(STRESS[0], false), (STRESS[1], true)] {
+                if wants_any(&[name]) {
+                    let args = stress::Args {
+                        seed: Some(stress::new_seed()),
+                        time: STRESS_SECONDS,
+                        faults,
+                    };
+                    let result = stress::run_on(env, &root, &guest.image, programs, &args);
+                    tally.must("um rust", name, result);
+                }
+            }
+        }
     }
     if let [c, rust] = &qemu_guests[..] {
         qemu(env, &root, [c, rust], filter, &mut tally)?;
@@ -267,6 +298,37 @@ fn um(
     Ok(())
 }
 
+/// Upstream's vsock tests in no map, in a map, and under a verdict that passes everything.
+fn um_oracle(
+    env: &Env,
+    root: &ToolRoot,
+    image: &Image,
+    tests: &Path,
+    programs: &Programs,
+    tally: &mut Tally,
+) -> Result<()> {
+    let area = "um oracle";
+    let mut initramfs = oracle::initramfs(env, root, image, tests, programs)?;
+    let archive = initramfs.leak_check().build(image)?;
+    let args: Vec<String> = oracle::MODES.iter().map(|mode| mode.to_string()).collect();
+    let mut boot = Boot::new(image, System::Initramfs(&archive));
+    boot.args = &args;
+    boot.timeout = Some(ORACLE_TIMEOUT);
+    let step = proc::Step::new("vsock_test in no map, in a map, and with a verdict that passes");
+    let outcome = boot.run(env, root, "um-oracle")?;
+    step.done();
+    match oracle::parse(&outcome.log) {
+        Ok(cases) => {
+            for case in &cases {
+                tally.say(case.verdict, area, &case.name, &case.why.join("; "));
+            }
+        }
+        Err(error) => tally.must(area, "vsock_test", Err(error)),
+    }
+    tally.must(area, "the kernel's log is clean", outcome.clean());
+    Ok(())
+}
+
 /// A case of ours with the Rust version: nothing may be skipped.
 fn say_ours(tally: &mut Tally, area: &str, case: &Case) {
     match case.verdict {
@@ -304,15 +366,42 @@ fn qemu(
     let rust: BTreeMap<&str, &Case> = rust.iter().map(|case| (&*case.name, case)).collect();
     let c_names: BTreeMap<&str, &Case> = c.iter().map(|case| (&*case.name, case)).collect();
     println!("case by case, C / Rust:");
+    let mut areas: BTreeMap<String, [usize; 3]> = BTreeMap::new();
+    let mut row = |tally: &mut Tally, c: Option<&Case>, rust: Option<&Case>| {
+        compare(tally, c, rust);
+        let passed = |case: Option<&Case>| case.is_some_and(|case| case.verdict == Verdict::Pass);
+        if let Some(case) = c.or(rust) {
+            let counts = areas.entry(area_of(&case.name)).or_default();
+            counts[0] += 1;
+            counts[1] += usize::from(passed(c));
+            counts[2] += usize::from(passed(rust));
+        }
+    };
     for case in c {
-        compare(tally, Some(case), rust.get(&*case.name).copied());
+        row(tally, Some(case), rust.get(&*case.name).copied());
     }
     for case in rust.values() {
         if !c_names.contains_key(&*case.name) {
-            compare(tally, None, Some(case));
+            row(tally, None, Some(case));
         }
     }
+    println!("{:<44}{:>6}{:>8}{:>8}", "area", "cases", "C", "Rust");
+    for (area, [cases, c, rust]) in &areas {
+        println!("{area:<44}{cases:>6}{c:>8}{rust:>8}");
+    }
     Ok(())
+}
+
+/// What cases are summed up by: the test, and for ours what it is about.
+fn area_of(name: &str) -> String {
+    match name.split_once('/') {
+        Some((OURS, subtest)) => {
+            let about = subtest.split(':').next().unwrap_or(subtest);
+            format!("{OURS}: {about}")
+        }
+        Some((test, _)) => test.to_string(),
+        None => name.to_string(),
+    }
 }
 
 /// One row of the table. The two kernels' results make one case: it passes if Rust's does.
@@ -353,11 +442,11 @@ fn compare(tally: &mut Tally, c: Option<&Case>, rust: Option<&Case>) {
     tally.say(result, &area, name, &why);
 }
 
-fn flavour(bed: Bed, sockmap: Sockmap, debug: bool) -> Flavour {
+fn debug(bed: Bed, sockmap: Sockmap) -> Flavour {
     Flavour {
         bed,
         sockmap,
-        debug,
+        debug: true,
     }
 }
 
@@ -428,6 +517,16 @@ ok 1 vsock_sockmap_recv
                 ("vsock_sockmap_recv/waits", Verdict::Fail),
                 ("vsock_sockmap_recv/later", Verdict::Skip),
             ]
+        );
+    }
+
+    #[test]
+    fn areas() {
+        assert_eq!(area_of("sockmap_basic/a: b"), "sockmap_basic");
+        assert_eq!(area_of("sockmap_strp"), "sockmap_strp");
+        assert_eq!(
+            area_of("vsock_sockmap/as outside: stream: pass: peek"),
+            "vsock_sockmap: as outside"
         );
     }
 

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The oracle of rule 1: the kernel's own vsock_test, vsock_perf and socat, as they are and with
+//! every connected socket in a sockmap. A transparent sockmap makes no difference.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+use walkdir::WalkDir;
+
+use crate::build::Image;
+use crate::env::{Env, Key};
+use crate::initramfs::Initramfs;
+use crate::proc;
+use crate::programs::Programs;
+use crate::selftests::{Case, Verdict};
+use crate::toolroot::ToolRoot;
+use crate::tree::Tree;
+
+/// In the kernel.
+const TESTS: &str = "tools/testing/vsock";
+
+/// What is made there.
+const PROGRAMS: &[&str] = &["vsock_test", "vsock_perf"];
+
+/// How the sockets are: in no map, in one without a program, in one that passes everything.
+pub const MODES: &[&str] = &["outside", "map", "pass"];
+
+/// Before each result in the guest's console.
+const RESULT: &str = "oracle:";
+
+/// What the guest runs. Each case has a server and a client of its own and a time limit, as one that
+/// hangs would take the others with it.
+const GUEST_MAIN: &str = r#"#!/bin/sh
+for i in vsock vsock_loopback; do modprobe -q $i; done
+cd /oracle
+port=2000
+# How a program is run in a mode.
+in_mode() {
+    if [ $mode = outside ]; then
+        exec timeout -s KILL 30 "$@"
+    fi
+    exec timeout -s KILL 30 env LD_PRELOAD=/oracle/libinmap.so INMAP=$mode "$@"
+}
+# Tells a result, and what was said if it is a bad one.
+tell() {
+    echo "@RESULT@ $mode $1 $2"
+    [ $1 = pass ] || sed 's/^/oracle| /' /tmp/server /tmp/client
+}
+listening() {
+    for i in $(seq 100); do
+        grep -q "$(printf ':%04X 00000000:0000 0A' $1)" /proc/net/tcp && return
+        usleep 20000
+    done
+}
+vsock_test() {
+    port=$((port + 1))
+    in_mode ./vsock_test --mode=server --control-port=$port --peer-cid=1 --pick=$1 \
+        > /tmp/server 2>&1 &
+    server=$!
+    listening $port
+    (in_mode ./vsock_test --mode=client --control-host=127.0.0.1 --control-port=$port \
+        --peer-cid=1 --pick=$1) > /tmp/client 2>&1
+    client=$?
+    wait $server
+    server=$?
+    verdict=fail
+    if [ $client$server = 00 ] && ! grep -q "^$1 - .*skipped$" /tmp/server /tmp/client; then
+        verdict=pass
+    fi
+    tell $verdict "vsock_test $2"
+}
+# The reader counts what it gets.
+vsock_perf() {
+    in_mode ./vsock_perf --port 3000 > /tmp/server 2>&1 &
+    server=$!
+    sleep 1
+    (in_mode ./vsock_perf --port 3000 --sender 1 --bytes 32M --buf-size 64K) > /tmp/client 2>&1
+    client=$?
+    wait $server
+    server=$?
+    verdict=fail
+    [ $client$server = 00 ] && grep -q "total bytes received: 33554432" /tmp/server && verdict=pass
+    tell $verdict vsock_perf
+}
+# Both ends have the socket in a map; the file has to be the same.
+socat_copies() {
+    in_mode socat -u VSOCK-LISTEN:3001 CREATE:/tmp/copy > /tmp/server 2>&1 &
+    server=$!
+    sleep 1
+    (in_mode socat -u OPEN:/tmp/data VSOCK-CONNECT:1:3001) > /tmp/client 2>&1
+    client=$?
+    wait $server
+    server=$?
+    verdict=fail
+    [ $client$server = 00 ] && cmp /tmp/data /tmp/copy >> /tmp/server 2>&1 && verdict=pass
+    tell $verdict "socat"
+    rm -f /tmp/copy
+}
+# One that listens sends, and reads what comes back.
+socat_answers() {
+    in_mode socat VSOCK-LISTEN:3002 EXEC:cat > /tmp/server 2>&1 &
+    server=$!
+    sleep 1
+    (in_mode socat -t 10 - VSOCK-CONNECT:1:3002 < /tmp/data > /tmp/copy) 2> /tmp/client
+    client=$?
+    wait $server
+    server=$?
+    verdict=fail
+    [ $client$server = 00 ] && cmp /tmp/data /tmp/copy >> /tmp/server 2>&1 && verdict=pass
+    tell $verdict "socat, both directions"
+    rm -f /tmp/copy
+}
+head -c 4194309 /dev/urandom > /tmp/data
+./vsock_test --list | tail -n +2 > /tmp/list
+for mode in $@; do
+    while read -r id name; do vsock_test $id "$name" < /dev/null; done < /tmp/list
+    vsock_perf
+    socat_copies
+    socat_answers
+done
+echo "@RESULT@ end"
+"#;
+
+/// vsock_test and vsock_perf, built if the cache has none.
+pub fn ensure(env: &Env, root: &ToolRoot, tree: &Tree) -> Result<PathBuf> {
+    let source = tree.path.join(TESTS);
+    let mut key = Key::new().add(&root.key);
+    let mut files = Vec::new();
+    for entry in WalkDir::new(&source).sort_by_file_name() {
+        let entry = entry?;
+        if entry.file_type().is_file() {
+            key = key
+                .add(entry.file_name().as_encoded_bytes())
+                .add(fs::read(entry.path())?);
+            files.push(entry.into_path());
+        }
+    }
+    env.make_dir(&format!("vsock-tests-{}", key.finish()), |dir| {
+        // make writes beside the source, so it gets a copy. The headers are found from there.
+        let work = tempfile::tempdir_in(&env.logs)?;
+        let copy = work.path().join(TESTS);
+        fs::create_dir_all(&copy)?;
+        symlink(
+            tree.path.join("tools/include"),
+            work.path().join("tools/include"),
+        )?;
+        for file in &files {
+            let name = file.file_name().context("a file has a name")?;
+            fs::copy(file, copy.join(name))?;
+        }
+        let mut make = root.command(&copy, "make");
+        make.args(PROGRAMS);
+        proc::run(env, "build vsock_test", make)?;
+        for program in PROGRAMS {
+            fs::copy(copy.join(program), dir.join(program))
+                .with_context(|| format!("make did not make {program}"))?;
+        }
+        Ok(())
+    })
+}
+
+/// An archive in which the tests run in the modes that are init's arguments.
+pub fn initramfs<'a>(
+    env: &'a Env,
+    root: &'a ToolRoot,
+    image: &Image,
+    tests: &Path,
+    programs: &Programs,
+) -> Result<Initramfs<'a>> {
+    let mut initramfs = Initramfs::new(env, root, &GUEST_MAIN.replace("@RESULT@", RESULT));
+    initramfs.modules(image)?;
+    for program in PROGRAMS {
+        initramfs.program(&format!("/oracle/{program}"), &tests.join(program))?;
+    }
+    initramfs
+        .program("/oracle/libinmap.so", &programs.inmap)?
+        .program("/usr/bin/socat", Path::new("/usr/bin/socat"))?;
+    Ok(initramfs)
+}
+
+/// The results in a console log: `MODE: CASE`. An error if the guest did not come to its end.
+pub fn parse(log: &str) -> Result<Vec<Case>> {
+    let mut cases: Vec<Case> = Vec::new();
+    let mut ended = false;
+    for line in log.lines().map(str::trim_end) {
+        if let Some(said) = line.strip_prefix("oracle| ") {
+            if let Some(case) = cases.last_mut() {
+                case.why.push(said.to_string());
+            }
+            continue;
+        }
+        let Some(result) = line.strip_prefix(RESULT) else {
+            continue;
+        };
+        let mut words = result.trim().splitn(3, ' ');
+        match (words.next(), words.next(), words.next()) {
+            (Some("end"), None, None) => ended = true,
+            (Some(mode), Some(verdict), Some(name)) => cases.push(Case {
+                name: format!("{mode}: {name}"),
+                verdict: if verdict == "pass" {
+                    Verdict::Pass
+                } else {
+                    Verdict::Fail
+                },
+                why: Vec::new(),
+            }),
+            _ => bail!("cannot make sense of {line:?}"),
+        }
+    }
+    if !ended || cases.is_empty() {
+        bail!(
+            "vsock_test did not come to its end, after {} cases",
+            cases.len()
+        );
+    }
+    Ok(cases)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_and_what_was_said() {
+        let log = "oracle: outside pass vsock_test A b\nnoise\noracle: pass fail vsock_test C\n\
+                   oracle| server died\noracle: end\n";
+        let cases = parse(log).unwrap();
+        assert_eq!(cases.len(), 2);
+        assert_eq!(cases[0].name, "outside: vsock_test A b");
+        assert_eq!(cases[0].verdict, Verdict::Pass);
+        assert_eq!(cases[1].verdict, Verdict::Fail);
+        assert_eq!(cases[1].why, ["server died"]);
+    }
+
+    #[test]
+    fn a_guest_that_stopped_is_an_error() {
+        assert!(parse("oracle: outside pass vsock_test A\n").is_err());
+        assert!(parse("oracle: end\n").is_err());
+    }
+}
