@@ -49,7 +49,9 @@ cat /tmp/results
 # A socket keeps the module of its transport, so if one is left that shows here.
 if grep -q '^vsock ' /proc/modules; then
     for i in 1 2 3 4 5; do
-        rmmod vsock_diag vsock_loopback vmw_vsock_virtio_transport_common vsock 2>/dev/null
+        for module in vsock_diag vsock_loopback vmw_vsock_virtio_transport_common vsock; do
+            rmmod $module 2>/dev/null
+        done
         grep -q '^vsock ' /proc/modules || break
         sleep 1
     done

@@ -23,6 +23,9 @@ pub enum SockType {
     Other,
 }
 
+// What follows the lock in the struct is where C has it.
+const _: () = assert!(size_of::<bindings::sock>() == bindings::SIZEOF_SOCK);
+
 /// A socket as the network layer sees it.
 ///
 /// # Invariants
