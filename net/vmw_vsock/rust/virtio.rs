@@ -79,7 +79,10 @@ impl Packet {
         // SAFETY: The buffer is valid and ours alone.
         let head = unsafe { (*skb.as_raw()).head };
         // SAFETY: The header has room in front of the data, and the head is not shared.
-        unsafe { head.cast::<bindings::virtio_vsock_hdr>().write_unaligned(header.0) };
+        unsafe {
+            head.cast::<bindings::virtio_vsock_hdr>()
+                .write_unaligned(header.0)
+        };
         // INVARIANT: The header was written just now, and the control block is next.
         let mut packet = Self(skb);
         packet.set_cb(bindings::virtio_vsock_skb_cb {
@@ -100,7 +103,10 @@ impl Packet {
         // SAFETY: The buffer is valid.
         let head = unsafe { (*self.0.as_raw()).head };
         // SAFETY: By the type invariant the header is there and not shared.
-        unsafe { head.cast::<bindings::virtio_vsock_hdr>().write_unaligned(header.0) };
+        unsafe {
+            head.cast::<bindings::virtio_vsock_hdr>()
+                .write_unaligned(header.0)
+        };
     }
 
     fn set_judged(&mut self) {
@@ -114,12 +120,20 @@ impl Packet {
     fn set_cb(&mut self, cb: bindings::virtio_vsock_skb_cb) {
         // SAFETY: The buffer is valid and ours alone; the control block is aligned for pointers and
         // larger than what is written.
-        unsafe { (&raw mut (*self.0.as_raw()).cb).cast::<bindings::virtio_vsock_skb_cb>().write(cb) };
+        unsafe {
+            (&raw mut (*self.0.as_raw()).cb)
+                .cast::<bindings::virtio_vsock_skb_cb>()
+                .write(cb)
+        };
     }
 
     fn cb(&self) -> bindings::virtio_vsock_skb_cb {
         // SAFETY: By the type invariant the control block is the transport's.
-        unsafe { (&raw const (*self.0.as_raw()).cb).cast::<bindings::virtio_vsock_skb_cb>().read() }
+        unsafe {
+            (&raw const (*self.0.as_raw()).cb)
+                .cast::<bindings::virtio_vsock_skb_cb>()
+                .read()
+        }
     }
 }
 

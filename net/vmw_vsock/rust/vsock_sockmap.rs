@@ -49,12 +49,7 @@ impl SockmapOps for Vsock {
         unsafe { vsock::check_read_skb(sk) }
     }
 
-    fn recvmsg(
-        socket: &Socket,
-        msg: Pin<&mut MsgHdr>,
-        len: usize,
-        flags: c_int,
-    ) -> Result<usize> {
+    fn recvmsg(socket: &Socket, msg: Pin<&mut MsgHdr>, len: usize, flags: c_int) -> Result<usize> {
         vsock::native_recvmsg(socket, msg, len, flags)
     }
 }

@@ -197,12 +197,7 @@ pub trait SockmapOps {
     /// # Errors
     ///
     /// What `recvmsg(2)` is to return.
-    fn recvmsg(
-        socket: &Socket,
-        msg: Pin<&mut MsgHdr>,
-        len: usize,
-        flags: c_int,
-    ) -> Result<usize>;
+    fn recvmsg(socket: &Socket, msg: Pin<&mut MsgHdr>, len: usize, flags: c_int) -> Result<usize>;
 }
 
 /// The `struct proto` that the sockets of a protocol have while they are in a sockmap.
