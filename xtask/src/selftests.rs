@@ -46,9 +46,10 @@ cd /selftests
 ./test_progs --no-error-summary -a "$1" > /tmp/results
 status=$?
 cat /tmp/results
-# A socket keeps the module of its transport, so if one is left that shows here.
+# A socket keeps the module of its transport, so if one is left that shows here. One that was closed
+# waits for its peer's answer, at most 8 s.
 if grep -q '^vsock ' /proc/modules; then
-    for i in 1 2 3 4 5; do
+    for i in $(seq 12); do
         for module in vsock_diag vsock_loopback vmw_vsock_virtio_transport_common vsock; do
             rmmod $module 2>/dev/null
         done
