@@ -150,6 +150,10 @@ fn write(fd: &OwnedFd, kind: SockType, mut rng: Rng, shared: &Shared, faults: bo
                 Err(Errno::EAGAIN) if flags.contains(MsgFlags::MSG_DONTWAIT) => {
                     thread::sleep(Duration::from_micros(200));
                 }
+                // Of a record a part may have been sent already.
+                Err(errno) if fails_for_memory(faults, errno) && kind == SockType::SeqPacket => {
+                    return Ok(())
+                }
                 Err(errno) if fails_for_memory(faults, errno) => thread::yield_now(),
                 Err(errno) if given_up(faults, errno) => return Ok(()),
                 Err(errno) => bail!("send of word {next}: {errno}"),

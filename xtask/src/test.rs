@@ -146,8 +146,11 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
         let test_progs = selftests::ensure(env, &root, &tree, None)?;
         um_guest = Some(Guest { image, test_progs });
     }
-    let wants_any =
-        |names: &[&str]| filter.is_none_or(|filter| names.iter().any(|name| name.contains(filter)));
+    // A bed by itself is for the quick loop, so these are left out there, unless by name.
+    let wants_any = |names: &[&str]| match filter {
+        Some(filter) => names.iter().any(|name| name.contains(filter)),
+        None => args.bed.is_none(),
+    };
     let mut programs = None;
     let mut vsock_tests = None;
     if um_guest.is_some() && wants_any(&[ORACLE, STRESS].concat()) {

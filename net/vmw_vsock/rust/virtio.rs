@@ -454,8 +454,8 @@ impl RxState<'_> {
 
     /// Accounts for the end of a record whose last packet the verdict took.
     ///
-    /// What it left of the record ends with the packet that is the last now, so that the next
-    /// record is not glued to it, and the owner can read it. If nothing is left, there is no record.
+    /// What it left of the record ends with the packet that is the last now, so that the owner can
+    /// read it and the next record is not glued to it. If nothing is left, there is no record.
     fn end_record(&mut self, end: u32) {
         if let Some(mut last) = self.pop_back() {
             let header = last.header();

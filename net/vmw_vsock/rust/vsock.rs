@@ -41,9 +41,9 @@ fn vsock_sk(sk: &Sock) -> Result<*mut bindings::vsock_sock> {
 ///
 /// # Safety
 ///
-/// Nobody changes the transport of the socket during the call. With the socket lock held that is so;
-/// without it, because the socket has been connected: `connect()` then fails before it looks for a
-/// transport, and closing the socket takes it out of the maps first.
+/// Nobody changes the transport of the socket during the call. That is so with the socket lock
+/// held, and else because the socket has been connected: `connect()` then fails before it looks for
+/// a transport, and closing the socket takes it out of the maps first.
 pub(crate) unsafe fn check_read_skb(sk: &Sock) -> Result {
     let vsk = vsock_sk(sk)?;
     // SAFETY: `vsk` is live, as `sk` is. By the safety requirements nobody writes the field.

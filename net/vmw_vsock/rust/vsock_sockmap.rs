@@ -3,9 +3,9 @@
 //! Sockmap support for vsock: the `struct proto` of a vsock socket in a sockmap.
 //!
 //! This object is a part of `vsock` and takes the place of the C version,
-//! [`net/vmw_vsock/vsock_bpf.c`](srctree/net/vmw_vsock/vsock_bpf.c). What the verdict passes stays in
-//! the receive queue of the transport, so that a receive is the same in a sockmap and outside: it
-//! waits without the socket lock, keeps records, and ends as the connection does.
+//! [`net/vmw_vsock/vsock_bpf.c`](srctree/net/vmw_vsock/vsock_bpf.c). What the verdict passes stays
+//! in the receive queue of the transport, so that a receive is the same in a sockmap and outside:
+//! it waits without the socket lock, keeps records, and ends as the connection does.
 
 use kernel::{
     bindings,
@@ -29,8 +29,8 @@ use kernel::{
 mod vsock;
 
 global_lock! {
-    // SAFETY: `vsock_bpf_build_proto()` initialises it when the module is loaded, before a transport
-    // can register, and without a transport `may_enter` fails before the lock is used.
+    // SAFETY: `vsock_bpf_build_proto()` initialises it when the module is loaded, before a
+    // transport can register, and without a transport `may_enter` fails before the lock is used.
     unsafe(uninit) static VSOCK_PROT_LOCK: SpinLockIrq<()> = ();
 }
 
@@ -87,8 +87,8 @@ pub unsafe extern "C" fn vsock_bpf_update_proto(
     })
 }
 
-/// Returns whether a program judges what a vsock socket receives: each packet, at once, however much
-/// its owner waits for.
+/// Returns whether a program judges what a vsock socket receives: each packet, at once, however
+/// much its owner waits for.
 ///
 /// Does not sleep.
 ///

@@ -150,10 +150,10 @@ impl<'a> ReadActor<'a> {
 
     /// Lets the verdict judge a packet, and returns the packet if it was passed to its own socket.
     ///
-    /// That is for a protocol that asks for it (`psock_pass_in_place`). In all other cases the packet
-    /// is consumed here: dropped, or queued to another socket. The verdict may change and reallocate
-    /// the contents, use the control block, and look at the socket of the packet, so that a packet
-    /// without one gets this one. No spinlock may be held. Does not sleep.
+    /// That is for a protocol that asks for it (`psock_pass_in_place`). In all other cases the
+    /// packet is consumed here: dropped, or queued to another socket. The verdict may change and
+    /// reallocate the contents, use the control block, and look at the socket of the packet, so
+    /// that a packet without one gets this one. No spinlock may be held. Does not sleep.
     #[inline]
     pub fn hand_over(&self, mut skb: SkBuff) -> Option<SkBuff> {
         // Otherwise the socket is being freed, and nobody will read the packet.
