@@ -40,14 +40,24 @@ cd /root
 /main "$@"
 status=$?
 if [ -w /sys/kernel/debug/kmemleak ] && [ -e /leak-check ]; then
-    # What leaked counts when it is some seconds old and two scans did not find a pointer to it.
-    sleep 5; echo scan > /sys/kernel/debug/kmemleak
-    sleep 1; echo scan > /sys/kernel/debug/kmemleak
     # On UML kmemleak does not see all pointers of its boot, so what swapper allocated is no leak;
     # neither is what TCP keeps of its peers, in softirq. vsock allocates in neither.
-    awk '/^unreferenced/ { head = $0; next }
-         head { show = !/comm "(swapper|softirq)/; if (show) print head; head = "" }
-         show' /sys/kernel/debug/kmemleak
+    leaks() {
+        echo scan > /sys/kernel/debug/kmemleak
+        awk '/^unreferenced/ { head = $0; next }
+             head { show = !/comm "(swapper|softirq)/; if (show) print head; head = "" }
+             show' /sys/kernel/debug/kmemleak
+    }
+    # What leaked counts when it is some seconds old and two scans did not find a pointer to it.
+    sleep 5; leaks > /dev/null
+    sleep 1; leaks > /tmp/leaks
+    # What is still on its way to be freed, such as a socket whose peer does not answer, gets more
+    # time.
+    for i in 1 2 3; do
+        [ -s /tmp/leaks ] || break
+        sleep 5; leaks > /tmp/leaks
+    done
+    cat /tmp/leaks
 fi
 if grep -q 'debug_locks: *0' /proc/lockdep_stats 2>/dev/null; then
     echo "xtask: lockdep switched itself off"
