@@ -22,7 +22,7 @@ pub struct Args {
     /// How long, in seconds
     #[arg(long, value_name = "S", default_value_t = 60)]
     pub time: u64,
-    /// Let allocations fail, one in some hundreds
+    /// Let allocations fail, about one in a hundred
     #[arg(long)]
     pub faults: bool,
 }
