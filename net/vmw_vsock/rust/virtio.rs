@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receive queue of a virtio vsock socket, and the credit that its peer has.
+//! A virtio vsock socket: its receive queue, and the credit that the two sides give each other.
 //!
 //! C header: [`include/linux/virtio_vsock.h`](srctree/include/linux/virtio_vsock.h)
 
 use kernel::{
     bindings,
+    error::to_result,
     net::{
         skbuff::{
             SkBuff,
-            SkBuffQueue, //
+            SkBuffOwner,
+            SkBuffQueue,
+            SkBuffRef, //
         },
-        sock::Sock, //
+        sock::{
+            Sock,
+            SockType, //
+        },
     },
     prelude::*,
     sync::{
+        aref::ARef,
         SpinLockBh,
         SpinLockBhGuard, //
     },
@@ -25,21 +32,48 @@ use core::{
     ptr::NonNull, //
 };
 
+mod egress;
+
 /// The flag of a packet that ends a record.
 const EOM: u32 = bindings::virtio_vsock_rw_VIRTIO_VSOCK_SEQ_EOM;
 /// The flag of a packet that ends a record which was sent with `MSG_EOR`.
 const EOR: u32 = bindings::virtio_vsock_rw_VIRTIO_VSOCK_SEQ_EOR;
 
-/// A vsock socket with a virtio transport, locked by the receive path.
+/// The most bytes that one packet carries.
+const MAX_PACKET: u32 = bindings::VIRTIO_VSOCK_MAX_PKT_BUF_SIZE as u32;
+
+/// A vsock socket with a virtio transport that is connected, or was.
+///
+/// No lock is held for it: such a socket keeps its transport until it is freed, as `connect()` is
+/// refused before it looks for another one.
 ///
 /// # Invariants
 ///
-/// `vsk` is a live socket, the socket lock of which is held during `'a`, `sk` its beginning, and
-/// `vvs` its transport state.
-pub(crate) struct VirtioRef<'a> {
+/// `vsk` is a live socket, `sk` its beginning, `transport` its transport, which is a virtio one, and
+/// `vvs` its transport state. The last two stay what they are during `'a`.
+#[derive(Clone, Copy)]
+pub(crate) struct VirtioSock<'a> {
     sk: &'a Sock,
     vsk: NonNull<bindings::vsock_sock>,
     vvs: NonNull<bindings::virtio_vsock_sock>,
+    transport: NonNull<bindings::virtio_transport>,
+}
+
+/// A [`VirtioSock`] that the receive path has locked.
+///
+/// # Invariants
+///
+/// The socket lock is held during `'a`.
+pub(crate) struct VirtioRef<'a>(VirtioSock<'a>);
+
+/// The part of the transport state that `tx_lock` protects.
+///
+/// # Invariants
+///
+/// `vvs` is valid and its `tx_lock` is the one that `_guard` holds.
+struct TxState<'a> {
+    vvs: NonNull<bindings::virtio_vsock_sock>,
+    _guard: SpinLockBhGuard<'a, ()>,
 }
 
 /// The part of the transport state that `rx_lock` protects.
@@ -89,6 +123,13 @@ impl Packet {
             judged: true,
             ..Default::default()
         });
+        Ok(packet)
+    }
+
+    /// Makes a packet of a new buffer, which has [`Header::SIZE`] bytes before the data.
+    fn new(skb: SkBuff, header: Header) -> Result<Self> {
+        let mut packet = Self::restore(skb, header)?;
+        packet.set_cb(Default::default());
         Ok(packet)
     }
 
@@ -170,20 +211,38 @@ impl Header {
 struct Counters {
     /// What the owner can read.
     rx_bytes: u32,
-    /// The credit that the packets in the queue hold.
+    /// The credit that the packets hold, in the queue or on their way to the target of a redirect.
     buf_used: u32,
     /// The credit that the peer got back, ever.
     fwd_cnt: u32,
 }
 
 impl Counters {
-    /// After a packet with `unread` bytes and `credit` bytes of credit left the queue.
-    fn without(self, unread: u32, credit: u32) -> Self {
+    /// After a packet with `unread` bytes left the queue. It can still hold credit.
+    fn without(self, unread: u32) -> Self {
         Self {
             rx_bytes: self.rx_bytes.wrapping_sub(unread),
+            ..self
+        }
+    }
+
+    /// After a packet gave its `credit` back.
+    fn returned(self, credit: u32) -> Self {
+        Self {
             buf_used: self.buf_used.wrapping_sub(credit),
             fwd_cnt: self.fwd_cnt.wrapping_add(credit),
+            ..self
         }
+    }
+
+    /// Whether the peer is to be told: it knows of less space than a packet takes, or nothing that
+    /// is still there will tell it. Of records it may need all the space there is.
+    ///
+    /// `last_fwd_cnt` is what it knows. A receive follows the same rule.
+    fn is_news(self, last_fwd_cnt: u32, buf_alloc: u32, records: bool) -> bool {
+        let unknown = self.fwd_cnt.wrapping_sub(last_fwd_cnt);
+        let known_space = buf_alloc.saturating_sub(unknown);
+        unknown != 0 && (records || known_space < MAX_PACKET || self.buf_used == 0)
     }
 
     /// After the verdict left `len` bytes of a packet with `unread` bytes in the queue, whatever
@@ -196,13 +255,71 @@ impl Counters {
     }
 }
 
-/// The space in the receive queue that belongs to a packet while the verdict judges it.
+/// The credit that a packet holds which has left the receive queue, in bytes.
 ///
-/// Dropping it gives the space back to the peer, whom [`VirtioRef::send_credit_update`] tells.
-pub(crate) struct Credit<'a> {
+/// The packet owns it while it is on its way to the target of a redirect. Dropping it gives it back
+/// to the peer, and tells the peer when that is of use: from any task, without the socket lock.
+///
+/// # Invariants
+///
+/// `sk` is good for [`VirtioSock::from_sk`], and its counters include `bytes`.
+pub(crate) struct Credit {
+    sk: ARef<Sock>,
+    bytes: u32,
+}
+
+impl Credit {
+    /// Leaves the credit with its packet, which is in the receive queue again.
+    fn stay(self) {
+        let (sk, _bytes) = self.into_parts();
+        drop(sk);
+    }
+}
+
+impl SkBuffOwner for Credit {
+    fn into_parts(self) -> (ARef<Sock>, usize) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not used again, nor dropped.
+        (unsafe { core::ptr::read(&this.sk) }, this.bytes as usize)
+    }
+
+    fn from_parts(sk: ARef<Sock>, bytes: usize) -> Self {
+        // INVARIANT: The parts are those of a value that was taken apart.
+        Self {
+            sk,
+            bytes: bytes as u32,
+        }
+    }
+}
+
+impl Drop for Credit {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant, and `self.sk` holds a reference.
+        let Ok(vsk) = (unsafe { VirtioSock::from_sk(&self.sk) }) else {
+            return;
+        };
+        let mut rx = vsk.lock_rx();
+        let counters = rx.counters().returned(self.bytes);
+        rx.set_counters(counters);
+        let is_news = counters.is_news(rx.last_fwd_cnt(), rx.buf_alloc(), vsk.is_record_socket());
+        drop(rx);
+
+        if is_news && vsk.sk.is_established() {
+            // Without memory the peer learns it with the next packet that goes to it.
+            let _ = vsk.send_credit_update();
+        }
+    }
+}
+
+/// The place in the receive queue that a packet has while the verdict judges it.
+///
+/// Dropping it takes the packet out of the queue.
+pub(crate) struct Place<'a> {
     vsk: &'a VirtioRef<'a>,
     header: Header,
     unread: u32,
+    /// Of a packet that could not take it along.
+    credit: Option<Credit>,
 }
 
 /// What became of a packet that the verdict passed.
@@ -216,18 +333,29 @@ pub(crate) enum Kept {
     Lost,
 }
 
-impl Credit<'_> {
+impl Place<'_> {
     /// Puts the packet back into the receive queue, for the owner to read.
     ///
     /// It holds its credit on, also if the verdict made it longer or shorter. May sleep.
-    pub(crate) fn keep(self, skb: SkBuff) -> Kept {
+    ///
+    /// # Safety
+    ///
+    /// `skb` is the packet of this place, and has the owner that it had when it was taken.
+    pub(crate) unsafe fn keep(mut self, mut skb: SkBuff) -> Kept {
         let len = skb.len();
         if len == 0 && !self.header.ends_record() {
             return Kept::Empty;
         }
+        let credit = self.credit.take().or_else(|| {
+            // SAFETY: By the safety requirements, a packet that took its credit along has it.
+            unsafe { skb.take_owner() }
+        });
         let Ok(packet) = Packet::restore(skb, self.header) else {
             return Kept::Lost;
         };
+        if let Some(credit) = credit {
+            credit.stay();
+        }
 
         let this = ManuallyDrop::new(self);
         let mut rx = this.vsk.lock_rx();
@@ -238,10 +366,10 @@ impl Credit<'_> {
     }
 }
 
-impl Drop for Credit<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut rx = self.vsk.lock_rx();
-        let counters = rx.counters().without(self.unread, self.header.len());
+        let counters = rx.counters().without(self.unread);
         rx.set_counters(counters);
         if self.header.ends_record() {
             rx.end_record(self.header.end());
@@ -252,7 +380,7 @@ impl Drop for Credit<'_> {
 /// A packet that no verdict has seen.
 pub(crate) struct Unjudged<'a> {
     skb: SkBuff,
-    credit: Credit<'a>,
+    place: Place<'a>,
 }
 
 /// The packets that no verdict has seen, while it goes through them.
@@ -277,40 +405,57 @@ impl UnjudgedQueue {
 }
 
 impl<'a> Unjudged<'a> {
-    /// Returns the packet, without what the owner has read of it, and the space that it takes.
-    pub(crate) fn into_parts(self) -> (SkBuff, Credit<'a>) {
-        (self.skb, self.credit)
+    /// Returns the packet, without what the owner has read of it, and its place in the queue.
+    pub(crate) fn into_parts(self) -> (SkBuff, Place<'a>) {
+        (self.skb, self.place)
     }
 }
 
-impl<'a> VirtioRef<'a> {
+impl<'a> VirtioSock<'a> {
+    /// Makes a reference of a socket.
+    ///
+    /// # Errors
+    ///
+    /// [`ENODEV`] if the socket has no transport.
+    ///
+    /// # Safety
+    ///
+    /// `sk` must be a vsock socket that is connected, or was, with a virtio transport.
+    unsafe fn from_sk(sk: &'a Sock) -> Result<Self> {
+        let vsk = sk.as_raw().cast::<bindings::vsock_sock>();
+        // SAFETY: All sockets of the family are allocated as a `struct vsock_sock`. By the safety
+        // requirements nobody writes the field.
+        let vvs = unsafe { (*vsk).trans };
+        // SAFETY: As above.
+        let transport = unsafe { (*vsk).transport };
+        // INVARIANT: By the safety requirements. The transport begins a `struct virtio_transport`.
+        Ok(Self {
+            sk,
+            vsk: NonNull::new(vsk).ok_or(ENODEV)?,
+            vvs: NonNull::new(vvs.cast()).ok_or(ENODEV)?,
+            transport: NonNull::new(transport.cast_mut().cast()).ok_or(ENODEV)?,
+        })
+    }
+
     /// Makes a reference from a pointer that C code passed in.
     ///
     /// # Errors
     ///
-    /// [`ENODEV`] if the socket has no transport state.
+    /// [`ENODEV`] if the socket has no transport.
     ///
     /// # Safety
     ///
-    /// `vsk` must point to a vsock socket whose transport is a virtio one. The caller holds a
-    /// reference to it and its socket lock during `'a`.
+    /// `vsk` must point to a vsock socket that is connected, or was, with a virtio transport. The
+    /// caller holds a reference to it during `'a`.
     pub(crate) unsafe fn from_raw(vsk: *mut bindings::vsock_sock) -> Result<Self> {
-        let vsk = NonNull::new(vsk).ok_or(ENODEV)?;
-        // SAFETY: The socket is live, and its lock keeps the transport as it is.
-        let vvs = unsafe { (*vsk.as_ptr()).trans };
         // SAFETY: The socket is live, and the caller's reference keeps it during `'a`.
-        let sk = unsafe { Sock::from_raw(&raw mut (*vsk.as_ptr()).sk) };
-        // INVARIANT: By the safety requirements, `trans` is the state of a virtio transport.
-        Ok(Self {
-            sk,
-            vsk,
-            vvs: NonNull::new(vvs.cast()).ok_or(ENODEV)?,
-        })
+        let sk = unsafe { Sock::from_raw(&raw mut (*vsk).sk) };
+        // SAFETY: By the safety requirements.
+        unsafe { Self::from_sk(sk) }
     }
 
-    /// Returns the network layer's view of the socket.
-    pub(crate) fn sk(&self) -> &'a Sock {
-        self.sk
+    fn is_record_socket(&self) -> bool {
+        self.sk.sk_type() == SockType::SeqPacket
     }
 
     /// Takes `rx_lock`. Does not sleep, and the caller must not until it is released.
@@ -322,6 +467,27 @@ impl<'a> VirtioRef<'a> {
             vvs: self.vvs,
             _guard: lock.lock(),
         }
+    }
+}
+
+impl<'a> VirtioRef<'a> {
+    /// Makes a reference of a socket that is locked.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the socket lock during `'a`, and may sleep.
+    pub(crate) unsafe fn new(vsk: VirtioSock<'a>) -> Self {
+        // INVARIANT: By the safety requirements.
+        Self(vsk)
+    }
+
+    /// Returns the network layer's view of the socket.
+    pub(crate) fn sk(&self) -> &'a Sock {
+        self.0.sk
+    }
+
+    fn lock_rx(&self) -> RxState<'_> {
+        self.0.lock_rx()
     }
 
     /// Moves the packets that no verdict has seen from the end of the receive queue to `to`.
@@ -358,13 +524,20 @@ impl<'a> VirtioRef<'a> {
                 self.lock_rx().push_back(packet);
                 continue;
             }
-            let Packet(skb) = packet;
+            let Packet(mut skb) = packet;
+            let unread = skb.len();
+            // INVARIANT: The socket is the one of the queue, which counted the packet.
             let credit = Credit {
+                sk: self.sk().into(),
+                bytes: header.len(),
+            };
+            let place = Place {
                 vsk: self,
                 header,
-                unread: skb.len(),
+                unread,
+                credit: skb.set_owner(credit).err(),
             };
-            return Some(Unjudged { skb, credit });
+            return Some(Unjudged { skb, place });
         }
     }
 
@@ -375,7 +548,7 @@ impl<'a> VirtioRef<'a> {
     /// asked for too, as the verdict can leave one without bytes.
     pub(crate) fn is_readable(&self) -> bool {
         let rx = self.lock_rx();
-        rx.counters().rx_bytes >= self.sk.rcvlowat() || rx.msg_count() > 0
+        rx.counters().rx_bytes >= self.sk().rcvlowat() || rx.msg_count() > 0
     }
 
     /// Resets the connection, as a packet of it is lost. May sleep.
@@ -387,20 +560,7 @@ impl<'a> VirtioRef<'a> {
     pub(crate) fn lost_data(&self) {
         // SAFETY: By the type invariant, the socket is live and locked; no spinlock is held, as
         // `RxState` does not leave this file. Without a packet there is none to answer.
-        unsafe { bindings::virtio_transport_lost_data(self.vsk.as_ptr(), core::ptr::null_mut()) };
-    }
-
-    /// Tells the peer how much it may send. May sleep.
-    ///
-    /// If that fails for lack of memory, the peer learns it from the next packet to it, if one is
-    /// sent. The C version and the native receive do the same.
-    ///
-    /// C function: `virtio_transport_send_credit_update()` in
-    /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
-    pub(crate) fn send_credit_update(&self) {
-        // SAFETY: By the type invariant, the socket is live and locked; no spinlock is held, as
-        // `RxState` does not leave this file.
-        unsafe { bindings::virtio_transport_send_credit_update(self.vsk.as_ptr()) };
+        unsafe { bindings::virtio_transport_lost_data(self.0.vsk.as_ptr(), core::ptr::null_mut()) };
     }
 }
 
@@ -432,6 +592,19 @@ impl RxState<'_> {
             // SAFETY: As above.
             fwd_cnt: unsafe { (*vvs).fwd_cnt },
         }
+    }
+
+    /// What the peer knows `fwd_cnt` to be.
+    fn last_fwd_cnt(&self) -> u32 {
+        // SAFETY: By the type invariant `vvs` is valid, and `rx_lock`, which protects the field, is
+        // held.
+        unsafe { (*self.vvs.as_ptr()).last_fwd_cnt }
+    }
+
+    /// The size of the receive buffer, in bytes.
+    fn buf_alloc(&self) -> u32 {
+        // SAFETY: As above.
+        unsafe { (*self.vvs.as_ptr()).buf_alloc }
     }
 
     /// The number of whole records.
@@ -510,7 +683,7 @@ mod tests {
     #[test]
     fn taken_packet_gives_all_its_credit_back() {
         for_each_packet(|len, read| {
-            let counters = received(len, read).without(len - read, len);
+            let counters = received(len, read).without(len - read).returned(len);
             let want = Counters {
                 fwd_cnt: len,
                 ..EMPTY
@@ -541,9 +714,54 @@ mod tests {
                     fwd_cnt: len,
                     ..EMPTY
                 };
-                assert_eq!(passed.without(changed, len), want);
+                assert_eq!(passed.without(changed).returned(len), want);
             }
         });
+    }
+
+    #[test]
+    fn redirected_packet_holds_its_credit_until_it_is_consumed() {
+        for_each_packet(|len, read| {
+            let redirected = received(len, read).without(len - read);
+            assert_eq!(redirected.rx_bytes, 0);
+            assert_eq!(redirected.buf_used, len);
+            assert_eq!(redirected.fwd_cnt, 0);
+        });
+    }
+
+    #[test]
+    fn peer_is_told_when_it_can_need_it() {
+        let counters = |fwd_cnt, buf_used| Counters {
+            rx_bytes: 0,
+            buf_used,
+            fwd_cnt,
+        };
+        let buf_alloc = 4 * MAX_PACKET;
+        for records in [false, true] {
+            // It knows all.
+            assert!(!counters(7, 0).is_news(7, buf_alloc, records));
+            // Nothing more comes.
+            assert!(counters(1, 0).is_news(0, buf_alloc, records));
+            // The counter wraps.
+            assert!(counters(0, 0).is_news(u32::MAX, buf_alloc, records));
+            // There is plenty of space that it knows of, and more to come.
+            assert_eq!(
+                counters(MAX_PACKET, 1).is_news(0, buf_alloc, records),
+                records
+            );
+            assert_eq!(
+                counters(3 * MAX_PACKET, 1).is_news(0, buf_alloc, records),
+                records
+            );
+            assert_eq!(
+                counters(0, 1).is_news(u32::MAX, buf_alloc, records),
+                records
+            );
+            // There is little.
+            assert!(counters(3 * MAX_PACKET + 1, 1).is_news(0, buf_alloc, records));
+            // A small buffer.
+            assert!(counters(1, 1).is_news(0, 4096, records));
+        }
     }
 
     #[test]

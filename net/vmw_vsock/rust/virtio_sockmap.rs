@@ -10,16 +10,24 @@
 //! place in the stream, its record and its credit, and the owner reads it as if there were no
 //! sockmap. The judged packets are the front of the receive queue, those that no verdict has seen
 //! the end of it.
+//!
+//! A packet that the verdict redirects holds its credit, so that a target that does not read stops
+//! the peer. A buffer that is redirected to a socket goes out as a whole.
 
 use kernel::{
     bindings,
     error::from_result,
-    net::psock::{
-        PsockRef,
-        ReadActor, //
+    net::{
+        psock::{
+            PsockRef,
+            ReadActor, //
+        },
+        skbuff::SkBuffRef, //
     },
     prelude::*, //
 };
+
+use core::ptr::NonNull;
 
 use pin_init::stack_pin_init;
 
@@ -28,13 +36,14 @@ mod virtio;
 use virtio::{
     Kept,
     UnjudgedQueue,
-    VirtioRef, //
+    VirtioRef,
+    VirtioSock, //
 };
 
 /// Gives all packets in the receive queue that no verdict has seen to `actor`, which runs one.
 ///
-/// Wakes the owner if there is more to read then. The peer is told about the space of the packets
-/// that are gone once, at the end. No spinlock is held while the actor runs. May sleep.
+/// Wakes the owner if there is more to read then. A packet that is gone holds its credit until its
+/// target has consumed it. No spinlock is held while the actor runs. May sleep.
 fn read_skb(vsk: &VirtioRef<'_>, actor: ReadActor<'_>) {
     // Held to the end, so that the actor finds a psock: without one it would drop what belongs to
     // the owner again. If only the program is gone, it passes all.
@@ -45,32 +54,22 @@ fn read_skb(vsk: &VirtioRef<'_>, actor: ReadActor<'_>) {
 
     // Packets only come in under the socket lock, so the loop ends.
     stack_pin_init!(let unjudged = UnjudgedQueue::new());
-    let mut took_any = false;
     let mut lost_any = false;
     vsk.take_unjudged(unjudged.as_mut());
     while let Some(packet) = vsk.next(unjudged.as_mut()) {
-        let (skb, credit) = packet.into_parts();
+        let (skb, place) = packet.into_parts();
         if lost_any {
             // What came after a gap must not be read.
             continue;
         }
-        match actor.hand_over(skb) {
-            Some(skb) => match credit.keep(skb) {
-                Kept::Yes => {}
-                Kept::Empty => took_any = true,
-                Kept::Lost => lost_any = true,
-            },
-            None => {
-                drop(credit);
-                took_any = true;
-            }
+        if let Some(skb) = actor.hand_over(skb) {
+            // SAFETY: The actor gave the packet of this place back, and changes no owner.
+            lost_any = unsafe { place.keep(skb) } == Kept::Lost;
         }
     }
 
     if lost_any {
         vsk.lost_data();
-    } else if took_any {
-        vsk.send_credit_update();
     }
     // Also when nothing was kept: a packet that was taken can be the end of a record, which is
     // complete now.
@@ -94,12 +93,41 @@ pub unsafe extern "C" fn virtio_transport_read_skb(
     recv_actor: bindings::skb_read_actor_t,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By the safety requirements.
-        let vsk = unsafe { VirtioRef::from_raw(vsk) }?;
+        // SAFETY: By the safety requirements; what has received packets is connected, or was.
+        let vsk = unsafe { VirtioSock::from_raw(vsk) }?;
+        // SAFETY: The caller holds the socket lock.
+        let vsk = unsafe { VirtioRef::new(vsk) };
         // SAFETY: By the safety requirements, and the caller holds the socket lock.
         let actor = unsafe { ReadActor::from_raw(vsk.sk(), recv_actor) }?;
 
         read_skb(&vsk, actor);
         Err(EAGAIN)
+    })
+}
+
+/// Sends `len` bytes of `skb` from `off` on, or what there is space for, see `sk_psock::send_skb`.
+///
+/// Returns how many were sent, or a negative errno: see [`VirtioSock::enqueue`]. Does not sleep.
+///
+/// # Safety
+///
+/// `vsk` must be a socket with a virtio transport that is connected, or was, to which the caller
+/// has a reference. The caller is a task, perhaps with spinlocks held. `skb` must be valid, and
+/// nobody may change it during the call.
+#[export]
+pub unsafe extern "C" fn virtio_transport_skb_enqueue(
+    vsk: *mut bindings::vsock_sock,
+    skb: *mut bindings::sk_buff,
+    off: u32,
+    len: u32,
+    all: bool,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the safety requirements.
+        let vsk = unsafe { VirtioSock::from_raw(vsk) }?;
+        let skb = NonNull::new(skb).ok_or(EINVAL)?;
+        // SAFETY: By the safety requirements.
+        let skb = unsafe { SkBuffRef::from_raw(skb) };
+        Ok(c_int::try_from(vsk.enqueue(&skb, off, len, all)?)?)
     })
 }

@@ -6,7 +6,9 @@
 
 use kernel::{
     bindings,
+    error::to_result,
     net::{
+        skbuff::SkBuffRef,
         sock::{
             Sock,
             SockType, //
@@ -90,4 +92,46 @@ pub(crate) fn native_recvmsg(
         }
         SockType::Other => return Err(EPROTOTYPE),
     })
+}
+
+/// Sends `len` bytes of a buffer from `offset` on, or what there is space for. Does not sleep.
+///
+/// # Errors
+///
+/// [`EPIPE`] if this side does not send any more or the other does not receive, [`ENOTCONN`] if the
+/// connection is gone, what is pending on the socket, or what the transport says, as
+/// `sk_psock::send_skb` has it.
+///
+/// # Safety
+///
+/// The socket is in a sockmap, and so connected or it was: it keeps its transport. Called in a task.
+pub(crate) unsafe fn send_skb(
+    sk: &Sock,
+    skb: &SkBuffRef<'_>,
+    offset: u32,
+    len: u32,
+    all: bool,
+) -> Result<u32> {
+    let vsk = vsock_sk(sk)?;
+    match sk.pending_error() {
+        None => {}
+        // What is pending ended the connection, and is none of those after which a retry follows.
+        Some(EAGAIN | ENOMEM | ENOBUFS | EMSGSIZE) => return Err(EPIPE),
+        Some(err) => return Err(err),
+    }
+    // SAFETY: The socket is live. The field only gains bits, and is looked at again for each buffer.
+    let peer_shutdown = unsafe { (*vsk).peer_shutdown };
+    if sk.is_send_shutdown() || peer_shutdown & bindings::RCV_SHUTDOWN != 0 {
+        return Err(EPIPE);
+    }
+    if !sk.is_established() {
+        return Err(ENOTCONN);
+    }
+    // SAFETY: By the safety requirements nobody writes the field, and the transport stays.
+    let transport = unsafe { (*vsk).transport.as_ref() }.ok_or(ENODEV)?;
+    let skb_enqueue = transport.skb_enqueue.ok_or(EOPNOTSUPP)?;
+    // SAFETY: The socket is one of the transport, and live; the buffer is valid during the call.
+    let sent = unsafe { skb_enqueue(vsk, skb.as_raw(), offset, len, all) };
+    to_result(sent.min(0))?;
+    Ok(u32::try_from(sent)?)
 }

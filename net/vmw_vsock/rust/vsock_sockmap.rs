@@ -16,6 +16,7 @@ use kernel::{
             SockmapOps,
             SockmapProto, //
         },
+        skbuff::SkBuffRef,
         sock::Sock,
         socket::{
             MsgHdr,
@@ -51,6 +52,17 @@ impl SockmapOps for Vsock {
 
     fn recvmsg(socket: &Socket, msg: Pin<&mut MsgHdr>, len: usize, flags: c_int) -> Result<usize> {
         vsock::native_recvmsg(socket, msg, len, flags)
+    }
+
+    unsafe fn send_skb(
+        sk: &Sock,
+        skb: &SkBuffRef<'_>,
+        offset: u32,
+        len: u32,
+        all: bool,
+    ) -> Result<u32> {
+        // SAFETY: The socket is in a sockmap, and the caller a task.
+        unsafe { vsock::send_skb(sk, skb, offset, len, all) }
     }
 }
 

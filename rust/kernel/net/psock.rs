@@ -11,8 +11,12 @@
 
 use crate::{
     bindings,
+    error::from_result,
     net::{
-        skbuff::SkBuff,
+        skbuff::{
+            SkBuff,
+            SkBuffRef, //
+        },
         sock::Sock,
         socket::{
             MsgHdr,
@@ -198,6 +202,29 @@ pub trait SockmapOps {
     ///
     /// What `recvmsg(2)` is to return.
     fn recvmsg(socket: &Socket, msg: Pin<&mut MsgHdr>, len: usize, flags: c_int) -> Result<usize>;
+
+    /// Sends `len` bytes of a buffer that was redirected to the socket, from `offset` on.
+    ///
+    /// If there is no space for all, sends as many as there is space for, or with `all` none; a
+    /// record is sent as a whole or not at all. Returns how many, at least one. Must not sleep:
+    /// called in a task, perhaps with `ingress_lock` of the psock held, and without the socket lock.
+    ///
+    /// # Errors
+    ///
+    /// [`EAGAIN`] without space: `sk_write_space` is to be called when there is some. [`ENOMEM`]
+    /// without memory: then a retry follows. [`EMSGSIZE`] if the socket can never take it. With any
+    /// other error, the redirect to this socket ends.
+    ///
+    /// # Safety
+    ///
+    /// The socket is in a sockmap, and does not leave it during the call.
+    unsafe fn send_skb(
+        sk: &Sock,
+        skb: &SkBuffRef<'_>,
+        offset: u32,
+        len: u32,
+        all: bool,
+    ) -> Result<u32>;
 }
 
 /// The `struct proto` that the sockets of a protocol have while they are in a sockmap.
@@ -320,9 +347,51 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
         // SAFETY: By the safety requirements `base` is good for that, and the lock is initialised;
         // `sk` keeps the module of `base` loaded.
         unsafe { self.build(base) };
+        let send_skb = Self::send_skb_callback
+            as unsafe extern "C" fn(
+                *mut bindings::sk_psock,
+                *mut bindings::sk_buff,
+                u32,
+                u32,
+                bool,
+            ) -> c_int;
+        // SAFETY: `psock` is valid. The backlog reads the field, which has the size of a pointer,
+        // and never changes from one function to another.
+        unsafe {
+            atomic_store(
+                (&raw mut (*psock).send_skb).cast::<*mut c_void>(),
+                send_skb as *mut c_void,
+                Relaxed,
+            )
+        };
         // SAFETY: `sk` is valid, and `prot` is complete and static.
         unsafe { bindings::sock_replace_proto(sk, self.prot.get()) };
         Ok(())
+    }
+
+    /// The `send_skb` of the psocks.
+    ///
+    /// # Safety
+    ///
+    /// As for `sk_psock::send_skb`: `psock` is valid, and its socket in a sockmap. `skb` is valid,
+    /// and nobody changes it during the call.
+    unsafe extern "C" fn send_skb_callback(
+        psock: *mut bindings::sk_psock,
+        skb: *mut bindings::sk_buff,
+        off: u32,
+        len: u32,
+        all: bool,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: The psock is valid, and holds a reference to its socket.
+            let sk = unsafe { Sock::from_raw((*psock).sk) };
+            let skb = NonNull::new(skb).ok_or(EINVAL)?;
+            // SAFETY: By the safety requirements.
+            let skb = unsafe { SkBuffRef::from_raw(skb) };
+            // SAFETY: By the safety requirements.
+            let sent = unsafe { T::send_skb(sk, &skb, off, len, all) }?;
+            Ok(c_int::try_from(sent)?)
+        })
     }
 
     /// The `recvmsg` of `prot`.

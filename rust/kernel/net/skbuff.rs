@@ -5,17 +5,39 @@
 //! C header: [`include/linux/skbuff.h`](srctree/include/linux/skbuff.h)
 
 use crate::{
+    alloc::flags::{
+        __GFP_NOWARN,
+        GFP_ATOMIC, //
+    },
     bindings,
     error::to_result,
     net::sock::Sock,
+    page::PAGE_SIZE,
     prelude::*,
+    sync::aref::ARef,
     types::Opaque, //
 };
 
 use core::{
+    marker::PhantomData,
     mem::ManuallyDrop,
-    ptr::NonNull, //
+    ptr::{
+        self,
+        NonNull, //
+    },
 };
+
+/// What a buffer holds until it is freed, or given to another socket, and drops then.
+///
+/// That is a reference to a socket and a number, so that no memory is needed for it. Dropping it
+/// must be fine where a buffer is freed: in any context, with spinlocks held.
+pub trait SkBuffOwner: Send + 'static {
+    /// Takes the value apart.
+    fn into_parts(self) -> (ARef<Sock>, usize);
+
+    /// Makes the value again, of what [`SkBuffOwner::into_parts`] returned.
+    fn from_parts(sk: ARef<Sock>, number: usize) -> Self;
+}
 
 /// A socket buffer that this code owns, in no queue.
 ///
@@ -133,6 +155,308 @@ impl SkBuff {
             Err(ENOENT)
         }
     }
+}
+
+impl SkBuff {
+    fn shinfo(&self) -> *mut bindings::skb_shared_info {
+        // SAFETY: The buffer is valid by the type invariant.
+        unsafe { bindings::skb_shinfo(self.as_raw()) }
+    }
+
+    fn set_destructor(&mut self, destructor: Option<unsafe extern "C" fn(*mut bindings::sk_buff)>) {
+        // SAFETY: The buffer is valid and ours alone. What shares the place is for TCP.
+        unsafe {
+            (*self.as_raw())
+                .__bindgen_anon_3
+                .__bindgen_anon_1
+                .destructor = destructor
+        };
+    }
+
+    /// Gives the buffer an owner, in place of the one that it had.
+    ///
+    /// `skb->sk` is then the socket of `owner`. Does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// `owner` itself, if the buffer holds pages of user space (`MSG_ZEROCOPY`) or has clones: then
+    /// there is no place for it.
+    pub fn set_owner<T: SkBuffOwner>(&mut self, owner: T) -> Result<(), T> {
+        // SAFETY: The buffer is valid by the type invariant.
+        let zerocopy = !unsafe { bindings::skb_zcopy(self.as_raw()) }.is_null();
+        // SAFETY: As above.
+        if zerocopy || unsafe { bindings::skb_cloned(self.as_raw()) } != 0 {
+            return Err(owner);
+        }
+        // SAFETY: The buffer is valid and ours alone.
+        unsafe { bindings::skb_orphan(self.as_raw()) };
+
+        let (sk, number) = owner.into_parts();
+        // SAFETY: The shared info is valid, and there is no clone that shares it. Nobody else uses
+        // the field without a zerocopy flag.
+        unsafe {
+            (*self.shinfo()).__bindgen_anon_2.destructor_arg = ptr::without_provenance_mut(number)
+        };
+        // SAFETY: The buffer is valid, ours alone, and has no owner; `Sock` is a `struct sock`.
+        unsafe { (*self.as_raw()).sk = ARef::into_raw(sk).as_ptr().cast() };
+        self.set_destructor(Some(drop_owner::<T>));
+        Ok(())
+    }
+
+    /// Takes the owner back, so that the buffer has none.
+    ///
+    /// # Safety
+    ///
+    /// If the buffer has an owner, then one that [`SkBuff::set_owner`] gave it with the same `T`.
+    pub unsafe fn take_owner<T: SkBuffOwner>(&mut self) -> Option<T> {
+        // SAFETY: The buffer is valid and ours alone.
+        let sk = NonNull::new(unsafe { (*self.as_raw()).sk })?;
+        // SAFETY: As above. The next owner finds no destructor of this one.
+        unsafe { (*self.as_raw()).sk = ptr::null_mut() };
+        self.set_destructor(None);
+        // SAFETY: The shared info is valid, and the field was set by `set_owner()`.
+        let number = unsafe { (*self.shinfo()).__bindgen_anon_2.destructor_arg }.addr();
+        // SAFETY: The buffer held a reference to `sk`, which is no longer its own.
+        Some(T::from_parts(unsafe { ARef::from_raw(sk.cast()) }, number))
+    }
+
+    /// Makes an empty buffer with room for `headroom` bytes. Does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// [`ENOMEM`] without memory.
+    pub fn new(headroom: u32) -> Result<Self> {
+        Self::alloc(headroom, 0, 0)
+    }
+
+    /// Allocates a buffer with room for `headroom` and `linear` bytes, and `paged` bytes of data in
+    /// fragments.
+    fn alloc(headroom: u32, linear: u32, paged: u32) -> Result<Self> {
+        let head = headroom.checked_add(linear).ok_or(EINVAL)?;
+        let mut err = 0;
+        // SAFETY: `err` is valid for a write, and the flags do not let the function sleep.
+        let skb = unsafe {
+            bindings::alloc_skb_with_frags(
+                head as c_ulong,
+                paged as c_ulong,
+                bindings::PAGE_ALLOC_COSTLY_ORDER as c_int,
+                &mut err,
+                (GFP_ATOMIC | __GFP_NOWARN).as_raw(),
+            )
+        };
+        // INVARIANT: The buffer is new and nobody else knows it.
+        let skb = Self(NonNull::new(skb).ok_or(ENOMEM)?);
+        // SAFETY: The buffer has no linear data, and that much room for it.
+        unsafe { bindings::skb_reserve(skb.as_raw(), headroom as c_int) };
+        // SAFETY: The fragments hold that many bytes. They are in `truesize` already.
+        unsafe { (*skb.as_raw()).len = paged };
+        // SAFETY: As above.
+        unsafe { (*skb.as_raw()).data_len = paged };
+        Ok(skb)
+    }
+
+    /// Charges the buffer to the send buffer of `sk`, until it is freed. Does not sleep.
+    ///
+    /// C function: `skb_set_owner_w()` in [`net/core/sock.c`](srctree/net/core/sock.c)
+    pub fn set_owner_w(&mut self, sk: &Sock) {
+        // SAFETY: The buffer is valid and ours alone, `sk` is live.
+        unsafe { bindings::skb_set_owner_w(self.as_raw(), sk.as_raw()) };
+    }
+}
+
+/// The destructor of a buffer that has an owner.
+///
+/// # Safety
+///
+/// `skb` must be valid, and have an owner that [`SkBuff::set_owner`] gave it with the same `T`. The
+/// caller forgets the owner then.
+unsafe extern "C" fn drop_owner<T: SkBuffOwner>(skb: *mut bindings::sk_buff) {
+    // SAFETY: The buffer is valid.
+    let Some(sk) = NonNull::new(unsafe { (*skb).sk }) else {
+        return;
+    };
+    // SAFETY: The buffer is valid.
+    let shinfo = unsafe { bindings::skb_shinfo(skb) };
+    // SAFETY: The shared info is valid, and the field was set by `set_owner()`.
+    let number = unsafe { (*shinfo).__bindgen_anon_2.destructor_arg }.addr();
+    // SAFETY: The buffer holds a reference to `sk`, which the caller forgets.
+    drop(T::from_parts(unsafe { ARef::from_raw(sk.cast()) }, number));
+}
+
+/// A socket buffer that belongs to somebody else, lent for a call.
+///
+/// # Invariants
+///
+/// The pointer is to a valid `struct sk_buff`, which nobody changes or frees during `'a`.
+pub struct SkBuffRef<'a> {
+    skb: NonNull<bindings::sk_buff>,
+    _lent: PhantomData<&'a bindings::sk_buff>,
+}
+
+/// Up to this many bytes are copied, rather than to share pages.
+const COPY_MAX: u32 = PAGE_SIZE as u32;
+
+/// Up to this many bytes are copied to a linear buffer, which with its overhead fits in four pages.
+const LINEAR_MAX: u32 = 3 * PAGE_SIZE as u32;
+
+impl SkBuffRef<'_> {
+    /// Makes a reference from a pointer that C code passed in.
+    ///
+    /// # Safety
+    ///
+    /// `skb` must be valid, and nobody may change or free it during the lifetime of the reference.
+    #[inline]
+    pub unsafe fn from_raw(skb: NonNull<bindings::sk_buff>) -> Self {
+        // INVARIANT: By the safety requirements.
+        Self {
+            skb,
+            _lent: PhantomData,
+        }
+    }
+
+    /// Returns a pointer for calls that borrow the buffer.
+    #[inline]
+    pub fn as_raw(&self) -> *mut bindings::sk_buff {
+        self.skb.as_ptr()
+    }
+
+    fn shinfo(&self) -> *const bindings::skb_shared_info {
+        // SAFETY: The buffer is valid by the type invariant.
+        unsafe { bindings::skb_shinfo(self.skb.as_ptr()) }
+    }
+
+    fn len(&self) -> u32 {
+        // SAFETY: The buffer is valid by the type invariant.
+        unsafe { (*self.skb.as_ptr()).len }
+    }
+
+    /// The number of bytes that are not in fragments.
+    fn head_len(&self) -> u32 {
+        // SAFETY: The buffer is valid by the type invariant.
+        self.len()
+            .saturating_sub(unsafe { (*self.skb.as_ptr()).data_len })
+    }
+
+    /// Whether another buffer can hold references to the fragments.
+    fn is_shareable(&self) -> bool {
+        // SAFETY: The buffer is valid by the type invariant.
+        let zerocopy = !unsafe { bindings::skb_zcopy(self.skb.as_ptr()) }.is_null();
+        // SAFETY: As above.
+        let readable = unsafe { bindings::skb_frags_readable(self.skb.as_ptr()) };
+        // SAFETY: The shared info of a valid buffer is.
+        let listed = !unsafe { (*self.shinfo()).frag_list }.is_null();
+        !zerocopy && readable && !listed
+    }
+
+    /// Makes a buffer of its own with `len` bytes of this one, from `offset` on, and `headroom`
+    /// bytes before them.
+    ///
+    /// The bytes are either all in the linear part or all in fragments. With `share`, fragments are
+    /// shared where copying costs more: that is for who only reads them. Does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// [`ENOMEM`] without memory, [`EINVAL`] if there are not that many bytes.
+    pub fn slice(&self, offset: u32, len: u32, headroom: u32, share: bool) -> Result<SkBuff> {
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        if end > self.len() {
+            return Err(EINVAL);
+        }
+        let in_head = self.head_len().saturating_sub(offset).min(len);
+
+        if share && len > COPY_MAX && in_head < len && self.is_shareable() {
+            let mut skb = SkBuff::alloc(headroom, 0, in_head)?;
+            self.copy_to_frags(&mut skb, offset)?;
+            match self.share_frags(&mut skb, offset + in_head, end) {
+                // There are more of them than a buffer can hold.
+                Err(EMSGSIZE) => {}
+                result => return result.map(|()| skb),
+            }
+        }
+
+        if len > LINEAR_MAX {
+            let mut skb = SkBuff::alloc(headroom, 0, len)?;
+            self.copy_to_frags(&mut skb, offset)?;
+            return Ok(skb);
+        }
+        let skb = SkBuff::alloc(headroom, len, 0)?;
+        // SAFETY: The new buffer has room for `len` bytes behind its headroom.
+        let to = unsafe { bindings::skb_put(skb.as_raw(), len) };
+        // SAFETY: This buffer is valid, and `to` is valid for `len` bytes.
+        to_result(unsafe {
+            bindings::skb_copy_bits(self.skb.as_ptr(), offset as c_int, to, len as c_int)
+        })?;
+        Ok(skb)
+    }
+
+    /// Copies as many bytes to the fragments of `skb` as these have room for, from `offset` on.
+    fn copy_to_frags(&self, skb: &mut SkBuff, offset: u32) -> Result {
+        let mut at = offset;
+        for frag in frags(skb.shinfo()) {
+            // SAFETY: The fragment is valid, and was allocated with an address.
+            let to = unsafe { bindings::skb_frag_address(frag) };
+            // SAFETY: The fragment is valid.
+            let size = unsafe { bindings::skb_frag_size(frag) };
+            // SAFETY: This buffer is valid, and `to` is valid for `size` bytes.
+            to_result(unsafe {
+                bindings::skb_copy_bits(self.skb.as_ptr(), at as c_int, to, size as c_int)
+            })?;
+            at = at.checked_add(size).ok_or(EINVAL)?;
+        }
+        Ok(())
+    }
+
+    /// Adds references to the fragments that hold the bytes from `at` to `end` to `skb`.
+    ///
+    /// # Errors
+    ///
+    /// [`EMSGSIZE`] if there are too many.
+    fn share_frags(&self, skb: &mut SkBuff, mut at: u32, end: u32) -> Result {
+        let mut frag_start = self.head_len();
+        for frag in frags(self.shinfo()) {
+            // SAFETY: The fragment is valid.
+            let size = unsafe { bindings::skb_frag_size(frag) };
+            let frag_end = frag_start.checked_add(size).ok_or(EINVAL)?;
+            if at < end && at < frag_end {
+                let bytes = frag_end.min(end) - at;
+                // SAFETY: The fragment is valid.
+                let page = unsafe { bindings::skb_frag_page(frag) };
+                // SAFETY: As above.
+                let page_offset = unsafe { bindings::skb_frag_off(frag) } + (at - frag_start);
+                // SAFETY: `skb` is valid and ours; the fragment holds a reference to its page,
+                // which is of the kind that can be counted, as it is no zerocopy one.
+                to_result(unsafe {
+                    bindings::skb_append_pagefrags(
+                        skb.as_raw(),
+                        page,
+                        page_offset as c_int,
+                        bytes as usize,
+                        bindings::MAX_SKB_FRAGS as usize,
+                    )
+                })?;
+                // SAFETY: The buffer has a fragment with that many bytes more.
+                unsafe { bindings::skb_len_add(skb.as_raw(), bytes as c_int) };
+                at += bytes;
+            }
+            frag_start = frag_end;
+        }
+        if at == end {
+            Ok(())
+        } else {
+            Err(EINVAL)
+        }
+    }
+}
+
+/// Returns pointers to the fragments of a buffer.
+fn frags(
+    shinfo: *const bindings::skb_shared_info,
+) -> impl Iterator<Item = *const bindings::skb_frag_t> {
+    // SAFETY: The callers pass the shared info of a valid buffer.
+    let count = unsafe { (*shinfo).nr_frags };
+    // SAFETY: As above.
+    let first = unsafe { &raw const (*shinfo).frags }.cast::<bindings::skb_frag_t>();
+    (0..usize::from(count)).map(move |i| first.wrapping_add(i))
 }
 
 impl Drop for SkBuff {

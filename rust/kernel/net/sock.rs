@@ -7,8 +7,17 @@
 use crate::{
     bindings,
     prelude::*,
+    sync::{
+        aref::AlwaysRefCounted,
+        atomic::{
+            atomic_load,
+            Relaxed, //
+        },
+    },
     types::Opaque, //
 };
+
+use core::ptr::NonNull;
 
 /// The type of a socket, the second argument of `socket(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +46,24 @@ pub struct Sock(Opaque<bindings::sock>);
 // SAFETY: `struct sock` is shared between contexts by design: what is read through `&Sock` is
 // constant after creation or read as a single word.
 unsafe impl Sync for Sock {}
+
+// SAFETY: A `struct sock` belongs to no context, and any of them may drop the last reference.
+unsafe impl Send for Sock {}
+
+// SAFETY: The functions count references to the socket.
+unsafe impl AlwaysRefCounted for Sock {
+    #[inline]
+    fn inc_ref(&self) {
+        // SAFETY: The socket is live by the type invariant, so somebody holds a reference.
+        unsafe { bindings::sock_hold(self.as_raw()) };
+    }
+
+    #[inline]
+    unsafe fn dec_ref(obj: NonNull<Self>) {
+        // SAFETY: The caller gives up a reference. `Sock` is a transparent wrapper.
+        unsafe { bindings::sock_put(obj.as_ptr().cast()) };
+    }
+}
 
 impl Sock {
     /// Makes a reference from a pointer that C code passed in.
@@ -97,5 +124,42 @@ impl Sock {
         // SAFETY: The socket is live by the type invariant; the function reads one word of it.
         let bytes = unsafe { bindings::sock_rcvlowat(self.as_raw(), 0, c_int::MAX) };
         u32::try_from(bytes).unwrap_or(1)
+    }
+
+    /// Returns whether the socket is connected at this moment. Needs no lock.
+    #[inline]
+    pub fn is_established(&self) -> bool {
+        // SAFETY: The socket is live by the type invariant.
+        let state = unsafe { &raw mut (*self.as_raw()).__sk_common.skc_state };
+        // SAFETY: As above; the field is one byte that is read as such.
+        let state = unsafe { atomic_load(state.cast::<i8>(), Relaxed) };
+        i32::from(state) == bindings::TCP_ESTABLISHED as i32
+    }
+
+    /// Returns whether the socket was shut down for sending. Needs no lock.
+    #[inline]
+    pub fn is_send_shutdown(&self) -> bool {
+        // SAFETY: The socket is live by the type invariant.
+        let shutdown = unsafe { &raw mut (*self.as_raw()).sk_shutdown };
+        // SAFETY: As above; the field is one byte that is read as such.
+        let shutdown = unsafe { atomic_load(shutdown.cast::<i8>(), Relaxed) };
+        i32::from(shutdown) & bindings::SEND_SHUTDOWN as i32 != 0
+    }
+
+    /// Returns the error that is pending on the socket, and leaves it there. Needs no lock.
+    #[inline]
+    pub fn pending_error(&self) -> Option<Error> {
+        // SAFETY: The socket is live by the type invariant; a word is read.
+        let err = unsafe { atomic_load(&raw mut (*self.as_raw()).sk_err, Relaxed) };
+        (err != 0).then(|| Error::from_errno(err.saturating_neg()))
+    }
+
+    /// Returns the network namespace of the socket, to hand to C code.
+    ///
+    /// C function: `sock_net()` in [`include/net/sock.h`](srctree/include/net/sock.h)
+    #[inline]
+    pub fn net(&self) -> *mut bindings::net {
+        // SAFETY: The socket is live by the type invariant, and keeps its namespace.
+        unsafe { bindings::sock_net(self.as_raw()) }
     }
 }
