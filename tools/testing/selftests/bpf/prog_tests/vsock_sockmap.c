@@ -33,6 +33,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
+#include <linux/sock_diag.h>
 #include <linux/sockios.h>
 #include <linux/vm_sockets.h>
 
@@ -1232,16 +1233,20 @@ out:
 	teardown_redir(skel, in, out);
 }
 
-/* Sends until there is no more space, and returns how much that was */
-static size_t fill(int fd)
+/* Sends until there is no more space, and returns how much that was. The bytes
+ * go on from @pos of a sequence that read_sequence() checks.
+ */
+static size_t fill(int fd, size_t pos)
 {
-	static char chunk[4096];
-	size_t sent = 0;
+	static unsigned char chunk[4096];
+	size_t sent = 0, i;
 	u64 start = get_time_ns();
 	ssize_t n;
 
 	/* The receiver may still be at work on what has just been sent */
 	while (elapsed_ms(start) < DELAY_MS && sent < 64 * SPACE) {
+		for (i = 0; i < sizeof(chunk); i++)
+			chunk[i] = (pos + sent + i) % 251;
 		n = send(fd, chunk, sizeof(chunk), MSG_DONTWAIT);
 		if (n > 0) {
 			sent += n;
@@ -1252,13 +1257,29 @@ static size_t fill(int fd)
 	return sent;
 }
 
+/* Reads the @len bytes from @pos on of what fill() sends */
+static bool read_sequence(int fd, size_t pos, size_t len)
+{
+	static unsigned char buf[4096];
+	size_t had;
+	ssize_t n, i;
+
+	for (had = 0; had < len; had += n) {
+		n = recv_timeout(fd, buf, sizeof(buf), MSG_DONTWAIT, LIMIT_SEC);
+		if (!ASSERT_GT(n, 0, "recv"))
+			return false;
+		for (i = 0; i < n; i++)
+			if (buf[i] != (pos + had + i) % 251)
+				return ASSERT_OK(1, "byte of the sequence");
+	}
+	return ASSERT_EQ(had, len, "bytes read");
+}
+
 /* An owner that does not read stops its peer, as outside of the map */
 static void test_bounded(int sotype)
 {
-	char buf[4096];
 	struct fixture f;
-	size_t sent, had;
-	ssize_t n;
+	size_t sent;
 
 	if (!rust_only() || !setup_outside(&f, sotype, PASS))
 		return;
@@ -1269,18 +1290,254 @@ static void test_bounded(int sotype)
 	xsend(f.writer, hello, sizeof(hello), 0);
 	expect_record(f.reader, hello, sizeof(hello));
 
-	sent = fill(f.writer);
+	sent = fill(f.writer, 0);
 	ASSERT_GT(sent, SPACE / 2, "sent");
 	ASSERT_LE(sent, 4 * SPACE, "sent");
-	for (had = 0; had < sent; had += n) {
-		n = recv_timeout(f.reader, buf, sizeof(buf), MSG_DONTWAIT,
-				 LIMIT_SEC);
-		if (!ASSERT_GT(n, 0, "recv"))
-			break;
-	}
-	ASSERT_GT(fill(f.writer), SPACE / 2, "sent when that was read");
+	read_sequence(f.reader, 0, sent);
+	ASSERT_GT(fill(f.writer, sent), SPACE / 2, "sent when that was read");
 out:
 	teardown(&f);
+}
+
+static const struct redir stalls[] = {
+	{ "vsock stream to vsock stream",
+	  AF_VSOCK, SOCK_STREAM, AF_VSOCK, SOCK_STREAM, TO_EGRESS },
+	{ "vsock seqpacket to vsock seqpacket",
+	  AF_VSOCK, SOCK_SEQPACKET, AF_VSOCK, SOCK_SEQPACKET, TO_EGRESS },
+	{ "vsock stream to unix stream",
+	  AF_VSOCK, SOCK_STREAM, AF_UNIX, SOCK_STREAM, TO_EGRESS },
+	{ "vsock stream to unix dgram",
+	  AF_VSOCK, SOCK_STREAM, AF_UNIX, SOCK_DGRAM, TO_EGRESS },
+	{ "vsock stream to tcp",
+	  AF_VSOCK, SOCK_STREAM, AF_INET, SOCK_STREAM, TO_EGRESS },
+	{ "vsock stream to unix stream, ingress",
+	  AF_VSOCK, SOCK_STREAM, AF_UNIX, SOCK_STREAM, TO_INGRESS },
+	{ "unix dgram to vsock stream",
+	  AF_UNIX, SOCK_DGRAM, AF_VSOCK, SOCK_STREAM, TO_EGRESS },
+	{ "unix dgram to vsock seqpacket",
+	  AF_UNIX, SOCK_DGRAM, AF_VSOCK, SOCK_SEQPACKET, TO_EGRESS },
+	{ "unix stream to vsock stream",
+	  AF_UNIX, SOCK_STREAM, AF_VSOCK, SOCK_STREAM, TO_EGRESS },
+};
+
+/* Sets the buffer that limits what goes from @from to @to */
+static bool limit_space(int family, int from, int to)
+{
+	int bytes = SPACE;
+
+	if (family == AF_VSOCK)
+		return set_space(to, SPACE);
+	return ASSERT_OK(setsockopt(from, SOL_SOCKET, SO_SNDBUF, &bytes,
+				    sizeof(bytes)), "SO_SNDBUF") &&
+	       ASSERT_OK(setsockopt(to, SOL_SOCKET, SO_RCVBUF, &bytes,
+				    sizeof(bytes)), "SO_RCVBUF");
+}
+
+/* A redirect the sink of which is full */
+static struct test_vsock_sockmap *setup_stall(const struct redir *r, int in[2],
+					      int out[2], size_t *sent)
+{
+	struct test_vsock_sockmap *skel;
+	int reader;
+
+	/* The sender to a UNIX socket is charged with what is on its way */
+	if (r->in_family == AF_VSOCK && !rust_only())
+		return NULL;
+
+	skel = setup_redir(r, in, out);
+	if (!skel)
+		return NULL;
+
+	reader = r->action == TO_EGRESS ? out[1] : out[0];
+	if (!limit_space(r->in_family, in[1], in[0]) ||
+	    !limit_space(r->out_family, out[0], out[1]) ||
+	    (r->action == TO_INGRESS &&
+	     !limit_space(r->out_family, out[1], out[0])))
+		goto fail;
+
+	/* Lets the writers know about the space */
+	xsend(in[1], hello, sizeof(hello), 0);
+	if (r->out_family == AF_VSOCK)
+		xsend(out[1], hello, sizeof(hello), 0);
+	if (!expect_record(reader, hello, sizeof(hello)))
+		goto fail;
+
+	/* The source, both sides of the sink, each twice for the overhead, and
+	 * what is on its way
+	 */
+	*sent = fill(in[1], 0);
+	if (ASSERT_GT(*sent, SPACE / 2, "sent") &&
+	    ASSERT_LE(*sent, 7 * SPACE, "sent"))
+		return skel;
+fail:
+	teardown_redir(skel, in, out);
+	return NULL;
+}
+
+/* A sink that does not read stops the source, and nothing is lost */
+static void test_stall(const struct redir *r)
+{
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2], reader;
+	size_t sent, more;
+
+	skel = setup_stall(r, in, out, &sent);
+	if (!skel)
+		return;
+
+	reader = r->action == TO_EGRESS ? out[1] : out[0];
+	if (read_sequence(reader, 0, sent)) {
+		more = fill(in[1], sent);
+		ASSERT_GT(more, SPACE / 2, "sent when that was read");
+		read_sequence(reader, sent, more);
+	}
+	teardown_redir(skel, in, out);
+}
+
+/* The credit of what is dropped comes back */
+static void test_stall_delete(void)
+{
+	const struct redir *r = &stalls[0];
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2], sink;
+	size_t sent;
+
+	skel = setup_stall(r, in, out, &sent);
+	if (!skel)
+		return;
+
+	sink = bpf_map__fd(skel->maps.sink);
+	if (!xbpf_map_delete_elem(sink, &u32(0))) {
+		skel->bss->redirect = false;
+		skel->data->verdict = SK_DROP;
+		/* All of it at once, which takes all credit */
+		settimeo(in[1], LIMIT_SEC * 1000);
+		ASSERT_EQ(fill(in[1], 0), 64 * SPACE, "sent to nobody");
+	}
+	teardown_redir(skel, in, out);
+}
+
+/* A source that is closed has sent what it sent */
+static void test_stall_close(void)
+{
+	const struct redir *r = &stalls[0];
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2];
+	size_t sent;
+
+	skel = setup_stall(r, in, out, &sent);
+	if (!skel)
+		return;
+
+	close(in[1]);
+	close(in[0]);
+	read_sequence(out[1], 0, sent);
+	close(out[0]);
+	close(out[1]);
+	test_vsock_sockmap__destroy(skel);
+}
+
+static const unsigned int record_lens[] = {
+	1, 4096, 4097, 16384, 32768, 59000, 65536, 65537, 131072, 200000,
+};
+
+static void *send_records(void *arg)
+{
+	struct bulk *b = arg;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(record_lens); i++)
+		if (send(b->fd, b->buf + i, record_lens[i], 0) != record_lens[i])
+			return (void *)-1L;
+
+	return NULL;
+}
+
+/* One record in, one record out, also when the sink reads slowly */
+static void test_records(bool slow)
+{
+	enum { MAX_LEN = 262144 };
+	const struct redir r = {
+		.in_family = AF_UNIX, .in_sotype = SOCK_DGRAM,
+		.out_family = AF_VSOCK, .out_sotype = SOCK_SEQPACKET,
+		.action = TO_EGRESS,
+	};
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2], i;
+	char *buf, *got;
+	struct bulk b;
+	void *ret;
+	ssize_t n;
+
+	if (!rust_only())
+		return;
+
+	buf = malloc(MAX_LEN);
+	got = malloc(MAX_LEN);
+	if (!ASSERT_OK_PTR(buf, "malloc") || !ASSERT_OK_PTR(got, "malloc"))
+		goto out;
+	for (i = 0; i < MAX_LEN; i++)
+		buf[i] = i % 251;
+
+	skel = setup_redir(&r, in, out);
+	if (!skel)
+		goto out;
+
+	settimeo(in[1], LIMIT_SEC * 1000);
+	b.buf = buf;
+	b.fd = in[1];
+	if (xpthread_create(&b.thread, NULL, send_records, &b))
+		goto close;
+
+	for (i = 0; i < ARRAY_SIZE(record_lens); i++) {
+		if (slow)
+			usleep(20 * 1000);
+		n = recv_timeout(out[1], got, MAX_LEN, MSG_DONTWAIT, LIMIT_SEC);
+		if (!ASSERT_EQ(n, record_lens[i], "length of a record") ||
+		    !ASSERT_OK(memcmp(got, buf + i, n), "payload"))
+			break;
+	}
+	if (!xpthread_join(b.thread, &ret))
+		ASSERT_NULL(ret, "send all");
+close:
+	teardown_redir(skel, in, out);
+out:
+	free(buf);
+	free(got);
+}
+
+/* A record that the sink can never take is dropped alone, and counted */
+static void test_record_too_large(void)
+{
+	const struct redir r = {
+		.in_family = AF_UNIX, .in_sotype = SOCK_DGRAM,
+		.out_family = AF_VSOCK, .out_sotype = SOCK_SEQPACKET,
+		.action = TO_EGRESS,
+	};
+	static const char large[SPACE + 1];
+	struct test_vsock_sockmap *skel;
+	u32 meminfo[SK_MEMINFO_VARS];
+	socklen_t len = sizeof(meminfo);
+	int in[2], out[2];
+
+	if (!rust_only())
+		return;
+
+	skel = setup_redir(&r, in, out);
+	if (!skel)
+		return;
+
+	if (set_space(out[0], SPACE)) {
+		xsend(in[1], "a", 1, 0);
+		xsend(in[1], large, sizeof(large), 0);
+		xsend(in[1], "b", 1, 0);
+		expect_record(out[1], "a", 1);
+		expect_record(out[1], "b", 1);
+		if (ASSERT_OK(getsockopt(out[0], SOL_SOCKET, SO_MEMINFO,
+					 meminfo, &len), "SO_MEMINFO"))
+			ASSERT_EQ(meminfo[SK_MEMINFO_DROPS], 1, "drops");
+	}
+	teardown_redir(skel, in, out);
 }
 
 /* What was passed belongs to the owner, in the map or not, and is not judged
@@ -1644,6 +1901,21 @@ void test_vsock_sockmap(void)
 		test_cut_record();
 	if (test__start_subtest("redirect an empty datagram"))
 		test_redirect_empty();
+	for (r = stalls; r < stalls + ARRAY_SIZE(stalls); r++) {
+		snprintf(s, sizeof(s), "stalled sink: %s", r->name);
+		if (test__start_subtest(s))
+			test_stall(r);
+	}
+	if (test__start_subtest("stalled sink: leaves the map"))
+		test_stall_delete();
+	if (test__start_subtest("stalled sink: source is closed"))
+		test_stall_close();
+	if (test__start_subtest("redirect records"))
+		test_records(false);
+	if (test__start_subtest("redirect records: slow reader"))
+		test_records(true);
+	if (test__start_subtest("redirect a record that is too large"))
+		test_record_too_large();
 
 	for (action = NO_PROG; action <= PASS; action++) {
 		if (start("shutdown for reading", SOCK_STREAM, action, ""))
