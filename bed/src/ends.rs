@@ -119,7 +119,7 @@ fn receive(fd: &OwnedFd, buffer: &mut [u8], deadline: Instant) -> Result<Got> {
     }
 }
 
-fn print(value: serde_json::Value) -> Result<()> {
+pub fn print(value: serde_json::Value) -> Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{value}")?;
     out.flush()?;

@@ -2,6 +2,7 @@
 //! What runs at both ends of a test bed: senders with content that can be checked, and the server
 //! that checks it. Each command prints one line of JSON.
 
+mod bench;
 mod content;
 mod ends;
 mod stress;
@@ -45,6 +46,8 @@ enum Command {
         #[command(flatten)]
         send: Send,
     },
+    /// Measure how fast bytes go through two sockets
+    Bench(bench::Args),
     /// Do everything at once to vsock sockets in sockmaps, over loopback
     Stress(StressArgs),
     /// Accept vsock connections and check what they bring, up to N bytes or the end of each
@@ -128,6 +131,7 @@ fn run(arguments: Arguments) -> Result<bool> {
         Command::SendVsock { cid, port, send } => {
             ends::send("vsock", ends::vsock_connect(cid, port)?, &send)
         }
+        Command::Bench(args) => bench::run(&args),
         Command::Stress(args) => stress::run(&stress::Stress {
             seed: args.seed,
             time: args.time,

@@ -16,6 +16,7 @@
 //! [`env`] knows the folders and locks, [`proc`] runs programs, [`verbs`] puts the steps together.
 
 mod base;
+mod bench;
 mod boot;
 mod build;
 mod check;
@@ -74,6 +75,8 @@ enum Verb {
     Stress(stress::Args),
     /// Send UNIX datagrams of a guest to its host: socat, C sockmap and Rust sockmap compared
     Demo(demo::Args),
+    /// Measure throughput and latency of a redirect, a copy loop, socat and a direct sender
+    Bench(bench::Args),
     /// Write the series as mails for `git send-email`
     Series(series::Args),
     /// Check style, lints and that the series is complete
@@ -91,6 +94,7 @@ fn run(cli: Cli) -> Result<()> {
         Verb::Test(args) => test::run(&env, args),
         Verb::Stress(args) => stress::run(&env, args),
         Verb::Demo(args) => demo::run(&env, args),
+        Verb::Bench(args) => bench::run(&env, args),
         Verb::Series(args) => series::run(&env, args),
         Verb::Check(args) => check::run(&env, args),
     }

@@ -1,0 +1,584 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! How fast bytes go from one socket through another to a vsock, or out of one: written to the vsock
+//! itself, copied by a loop, by socat, and redirected by a sockmap.
+//!
+//! All ends are in this process, so that vsock is its loopback. Each measurement is one line of
+//! JSON; the arms take turns within a round, so that what slows the machine slows them all.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path as FilePath;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure, Context, Result};
+use clap::ValueEnum;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    accept4, bind, connect, getsockname, listen, recv, send, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, VsockAddr,
+};
+use nix::sys::time::TimeVal;
+use serde_json::json;
+use sockmap::{Map, Program};
+
+use crate::ends::print;
+
+const VMADDR_CID_LOCAL: u32 = 1;
+/// What a copy loop reads at once, and socat too.
+const BUFFER: usize = 1 << 16;
+/// What a measurement may take before it ends with what has arrived.
+const LIMIT: Duration = Duration::from_secs(5);
+/// A source without flow control is done when nothing has come for so long.
+const IDLE: i64 = 200_000;
+/// The one socket of a map.
+const KEY: u64 = 0;
+
+/// From what kind of socket to what kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Path {
+    UnixDgramToVsock,
+    UnixStreamToVsock,
+    TcpToVsock,
+    UdpToVsock,
+    VsockToUnixStream,
+    VsockToTcp,
+    VsockToVsock,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    UnixDgram,
+    UnixStream,
+    Tcp,
+    Udp,
+    Vsock,
+}
+
+impl Path {
+    fn kinds(self) -> (Kind, Kind) {
+        match self {
+            Path::UnixDgramToVsock => (Kind::UnixDgram, Kind::Vsock),
+            Path::UnixStreamToVsock => (Kind::UnixStream, Kind::Vsock),
+            Path::TcpToVsock => (Kind::Tcp, Kind::Vsock),
+            Path::UdpToVsock => (Kind::Udp, Kind::Vsock),
+            Path::VsockToUnixStream => (Kind::Vsock, Kind::UnixStream),
+            Path::VsockToTcp => (Kind::Vsock, Kind::Tcp),
+            Path::VsockToVsock => (Kind::Vsock, Kind::Vsock),
+        }
+    }
+
+    /// Whether a write of `size` bytes is possible.
+    fn takes(self, size: usize) -> bool {
+        match self.kinds().0 {
+            Kind::Udp => size <= 65_507,
+            Kind::UnixDgram => size <= 131_072,
+            _ => true,
+        }
+    }
+}
+
+/// What moves the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Arm {
+    /// Nothing: the program writes to the second socket itself.
+    Direct,
+    /// A thread that receives and sends.
+    Copy,
+    Socat,
+    Sockmap,
+}
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[arg(long, value_enum, value_delimiter = ',', required = true)]
+    paths: Vec<Path>,
+    #[arg(long, value_enum, value_delimiter = ',', required = true)]
+    arms: Vec<Arm>,
+    /// Bytes of each write
+    #[arg(long, value_delimiter = ',', required = true)]
+    sizes: Vec<usize>,
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// How many at once
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    connections: Vec<usize>,
+    /// How long the copy takes in a measurement
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 300)]
+    time: u64,
+    /// How many round trips of 64 bytes; 0 for none
+    #[arg(long, default_value_t = 0)]
+    trips: usize,
+}
+
+/// A writes to `writer`, which arrives at `source`; what is sent to `sink` arrives at `reader`.
+struct Lane {
+    writer: OwnedFd,
+    source: Option<OwnedFd>,
+    sink: Option<OwnedFd>,
+    reader: OwnedFd,
+    _helper: Helper,
+}
+
+/// What works for a lane and ends with it.
+enum Helper {
+    None,
+    Socat(Child),
+    /// Into the second socket, and back.
+    Sockmap(#[allow(dead_code)] [(Map, Program); 2]),
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        if let Helper::Socat(child) = self {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn vsock_listener() -> Result<(OwnedFd, VsockAddr)> {
+    let fd = socket(
+        AddressFamily::Vsock,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
+    bind(
+        fd.as_raw_fd(),
+        &VsockAddr::new(VMADDR_CID_LOCAL, u32::MAX),
+    )?;
+    listen(&fd, Backlog::new(8)?)?;
+    let address = getsockname(fd.as_raw_fd())?;
+    Ok((fd, address))
+}
+
+/// What is written to the first arrives at the second.
+fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd)> {
+    let (near, far): (OwnedFd, OwnedFd) = match kind {
+        Kind::UnixDgram => {
+            let (near, far) = UnixDatagram::pair()?;
+            // A large datagram has to fit in, as in the experiment that started it.
+            setsockopt(&near, sockopt::SndBufForce, &(1 << 20))?;
+            (near.into(), far.into())
+        }
+        Kind::UnixStream => {
+            let (near, far) = UnixStream::pair()?;
+            (near.into(), far.into())
+        }
+        Kind::Tcp => {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let near = TcpStream::connect(listener.local_addr()?)?;
+            near.set_nodelay(true)?;
+            let (far, _) = listener.accept()?;
+            far.set_nodelay(true)?;
+            (near.into(), far.into())
+        }
+        Kind::Udp => {
+            let near = UdpSocket::bind("127.0.0.1:0")?;
+            let far = UdpSocket::bind("127.0.0.1:0")?;
+            near.connect(far.local_addr()?)?;
+            far.connect(near.local_addr()?)?;
+            (near.into(), far.into())
+        }
+        Kind::Vsock => {
+            let (listener, address) = vsock_listener()?;
+            let near = socket(
+                AddressFamily::Vsock,
+                SockType::Stream,
+                SockFlag::SOCK_CLOEXEC,
+                None,
+            )?;
+            connect(near.as_raw_fd(), &address).context("connect over loopback")?;
+            (near, accept4(&listener, SockFlag::SOCK_CLOEXEC)?)
+        }
+    };
+    for fd in [&near, &far] {
+        let limit = TimeVal::new(LIMIT.as_secs() as i64, 0);
+        setsockopt(fd, sockopt::ReceiveTimeout, &limit)?;
+        setsockopt(fd, sockopt::SendTimeout, &limit)?;
+    }
+    Ok((near, far))
+}
+
+/// A map with one socket, what arrives at which goes to the socket of another map.
+fn splice(map: Map, socket: &OwnedFd, to: &Map) -> Result<(Map, Program)> {
+    let program = Program::redirect(to, KEY as u32)?;
+    map.attach(&program)?;
+    map.insert(KEY, socket.as_fd())?;
+    Ok((map, program))
+}
+
+fn socat(kind: Kind) -> Result<Lane> {
+    let path = "/tmp/bench.sock";
+    let _ = fs::remove_file(path);
+    let address = match kind {
+        Kind::UnixDgram => format!("UNIX-RECV:{path}"),
+        Kind::UnixStream => format!("UNIX-LISTEN:{path}"),
+        _ => bail!("no socat for {kind:?}"),
+    };
+    let (listener, to) = vsock_listener()?;
+    let child = Command::new("socat")
+        .args(["-u", "-b", &BUFFER.to_string(), &address])
+        .arg(format!("VSOCK-CONNECT:{}:{}", to.cid(), to.port()))
+        .stdin(Stdio::null())
+        .spawn()
+        .context("cannot run socat")?;
+    let helper = Helper::Socat(child);
+    let deadline = Instant::now() + LIMIT;
+    // It makes its socket first when it listens, and connects first when it receives.
+    while !FilePath::new(path).exists() {
+        ensure!(Instant::now() < deadline, "socat makes no socket");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let sotype = match kind {
+        Kind::UnixDgram => SockType::Datagram,
+        _ => SockType::Stream,
+    };
+    let writer = socket(AddressFamily::Unix, sotype, SockFlag::SOCK_CLOEXEC, None)?;
+    if kind == Kind::UnixDgram {
+        setsockopt(&writer, sockopt::SndBufForce, &(1 << 20))?;
+    }
+    while let Err(error) = connect(writer.as_raw_fd(), &UnixAddr::new(path)?) {
+        ensure!(Instant::now() < deadline, "socat does not listen: {error}");
+        thread::sleep(Duration::from_millis(1));
+    }
+    setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::new(5, 0))?;
+    let reader = accept4(&listener, SockFlag::SOCK_CLOEXEC).context("socat does not connect")?;
+    let limit = TimeVal::new(LIMIT.as_secs() as i64, 0);
+    setsockopt(&reader, sockopt::ReceiveTimeout, &limit)?;
+    setsockopt(&writer, sockopt::SendTimeout, &limit)?;
+    Ok(Lane {
+        writer,
+        source: None,
+        sink: None,
+        reader,
+        _helper: helper,
+    })
+}
+
+fn lane(path: Path, arm: Arm) -> Result<Lane> {
+    let (from, to) = path.kinds();
+    if arm == Arm::Socat {
+        return socat(from);
+    }
+    let (sink, reader) = pair(to)?;
+    if arm == Arm::Direct {
+        return Ok(Lane {
+            writer: sink,
+            source: None,
+            sink: None,
+            reader,
+            _helper: Helper::None,
+        });
+    }
+    let (writer, source) = pair(from)?;
+    let helper = if arm == Arm::Sockmap {
+        let (there, back) = (Map::new(1)?, Map::new(1)?);
+        let program = Program::redirect(&there, KEY as u32)?;
+        back.attach(&program)?;
+        // The sink first: a packet that finds none is dropped.
+        let there = splice(there, &sink, &back)?;
+        back.insert(KEY, source.as_fd())?;
+        Helper::Sockmap([there, (back, program)])
+    } else {
+        Helper::None
+    };
+    Ok(Lane {
+        writer,
+        source: Some(source),
+        sink: Some(sink),
+        reader,
+        _helper: helper,
+    })
+}
+
+/// Whether a call ended since its time was up.
+fn late(errno: Errno) -> bool {
+    errno == Errno::EAGAIN
+}
+
+/// Sends all; false when the time is up.
+fn send_all(fd: &OwnedFd, mut bytes: &[u8]) -> Result<bool> {
+    while !bytes.is_empty() {
+        match send(fd.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::EINTR) => {}
+            Err(errno) if late(errno) => return Ok(false),
+            Err(errno) => return Err(errno).context("send"),
+        }
+    }
+    Ok(true)
+}
+
+/// Receives once; 0 when the time is up.
+fn receive(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize> {
+    loop {
+        match recv(fd.as_raw_fd(), buffer, MsgFlags::empty()) {
+            Ok(count) => return Ok(count),
+            Err(Errno::EINTR) => {}
+            Err(errno) if late(errno) || errno == Errno::ECONNRESET => return Ok(0),
+            Err(errno) => return Err(errno).context("receive"),
+        }
+    }
+}
+
+/// Reads `bytes` bytes, or until nothing more comes; returns how many, and when the last came.
+fn drain(fd: &OwnedFd, bytes: usize, end: Instant) -> Result<(usize, Instant)> {
+    let mut buffer = vec![0; 1 << 18];
+    let mut had = 0;
+    let mut last = Instant::now();
+    while had < bytes && last < end {
+        let count = receive(fd, &mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        had += count;
+        last = Instant::now();
+    }
+    Ok((had, last))
+}
+
+/// Copies until `stop`, or an end of the socket.
+fn copy(from: &OwnedFd, to: &OwnedFd, stop: &AtomicBool) -> Result<()> {
+    let mut buffer = vec![0; 2 * BUFFER];
+    setsockopt(from, sockopt::ReceiveTimeout, &TimeVal::new(0, 50_000))?;
+    while !stop.load(Relaxed) {
+        let count = receive(from, &mut buffer)?;
+        if count > 0 && !send_all(to, &buffer[..count])? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The time that the processors were busy, in milliseconds.
+fn busy() -> Result<u64> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let mut fields = stat.lines().next().context("/proc/stat")?.split_whitespace();
+    fields.next();
+    let fields: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq
+    let ticks: u64 = [0, 1, 2, 5, 6].iter().filter_map(|i| fields.get(*i)).sum();
+    // USER_HZ is 100.
+    Ok(ticks * 10)
+}
+
+struct Measured {
+    bytes: usize,
+    seconds: f64,
+    busy: u64,
+}
+
+impl Measured {
+    fn rate(&self) -> f64 {
+        self.bytes as f64 / self.seconds
+    }
+}
+
+/// Sends `bytes` bytes on each of some lanes, and waits until they have arrived.
+fn throughput(
+    path: Path,
+    arm: Arm,
+    size: usize,
+    bytes: usize,
+    connections: usize,
+) -> Result<Measured> {
+    let lanes = (0..connections)
+        .map(|_| lane(path, arm))
+        .collect::<Result<Vec<_>>>()?;
+    let lossy = path.kinds().0 == Kind::Udp && arm != Arm::Direct;
+    if lossy {
+        for lane in &lanes {
+            setsockopt(&lane.reader, sockopt::ReceiveTimeout, &TimeVal::new(0, IDLE))?;
+        }
+    }
+    let stop = AtomicBool::new(false);
+    let busy_before = busy()?;
+    let start = Instant::now();
+    let end = start + LIMIT;
+    thread::scope(|scope| {
+        let mut copies = VecDeque::new();
+        if arm == Arm::Copy {
+            for lane in &lanes {
+                if let (Some(from), Some(to)) = (&lane.source, &lane.sink) {
+                    copies.push_back(scope.spawn(|| copy(from, to, &stop)));
+                }
+            }
+        }
+        let writers: Vec<_> = lanes
+            .iter()
+            .map(|lane| {
+                scope.spawn(move || -> Result<()> {
+                    let chunk = vec![0x5a; size];
+                    let mut left = bytes;
+                    while left > 0 && Instant::now() < end {
+                        let count = left.min(size);
+                        if !send_all(&lane.writer, &chunk[..count])? {
+                            break;
+                        }
+                        left -= count;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let drains: Vec<_> = lanes
+            .iter()
+            .map(|lane| scope.spawn(move || drain(&lane.reader, bytes, end)))
+            .collect();
+        let mut arrived = 0;
+        let mut last = start;
+        let mut result = Ok(());
+        for thread in drains {
+            let (had, at) = thread.join().expect("no panic")?;
+            arrived += had;
+            last = last.max(at);
+        }
+        let busy = busy()? - busy_before;
+        stop.store(true, Relaxed);
+        // A writer that is stuck sees that its peer is gone.
+        for lane in &lanes {
+            let _ = nix::sys::socket::shutdown(
+                lane.writer.as_raw_fd(),
+                nix::sys::socket::Shutdown::Both,
+            );
+        }
+        let complete = arrived == bytes * connections;
+        for thread in writers.into_iter().chain(copies) {
+            let ended = thread.join().expect("no panic");
+            if complete {
+                result = result.and(ended);
+            }
+        }
+        result?;
+        let seconds = if complete || lossy {
+            last.duration_since(start)
+        } else {
+            start.elapsed()
+        };
+        Ok(Measured {
+            bytes: arrived,
+            seconds: seconds.as_secs_f64().max(1e-6),
+            busy,
+        })
+    })
+}
+
+/// Round trips of 64 bytes, in microseconds, sorted.
+fn round_trips(path: Path, arm: Arm, trips: usize) -> Result<Vec<f64>> {
+    const SIZE: usize = 64;
+    let lane = lane(path, arm)?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        if arm == Arm::Copy {
+            if let (Some(source), Some(sink)) = (&lane.source, &lane.sink) {
+                scope.spawn(|| copy(source, sink, &stop));
+                scope.spawn(|| copy(sink, source, &stop));
+            }
+        }
+        let echo = scope.spawn(|| -> Result<()> {
+            let mut buffer = [0; SIZE];
+            loop {
+                let count = receive(&lane.reader, &mut buffer)?;
+                if count == 0 || !send_all(&lane.reader, &buffer[..count])? {
+                    return Ok(());
+                }
+            }
+        });
+        let mut times = Vec::new();
+        let mut run = || -> Result<()> {
+            let mut buffer = [0x5a; SIZE];
+            for _ in 0..trips {
+                let start = Instant::now();
+                ensure!(send_all(&lane.writer, &buffer)?, "time limit");
+                let mut had = 0;
+                while had < SIZE {
+                    let count = receive(&lane.writer, &mut buffer[had..])?;
+                    ensure!(count > 0, "no answer");
+                    had += count;
+                }
+                times.push(start.elapsed().as_secs_f64() * 1e6);
+            }
+            Ok(())
+        };
+        let result = run();
+        stop.store(true, Relaxed);
+        let _ = nix::sys::socket::shutdown(
+            lane.reader.as_raw_fd(),
+            nix::sys::socket::Shutdown::Both,
+        );
+        let _ = echo.join();
+        result?;
+        times.sort_by(f64::total_cmp);
+        Ok(times)
+    })
+}
+
+/// How many bytes a measurement moves: what the copy moves in the given time.
+fn calibrate(path: Path, size: usize, connections: usize, time: Duration) -> Result<usize> {
+    let few = (size * 16).max(1 << 16);
+    throughput(path, Arm::Copy, size, few, connections)?;
+    let rate = throughput(path, Arm::Copy, size, 4 * few, connections)?.rate();
+    let bytes = (rate * time.as_secs_f64()) as usize / connections;
+    Ok(bytes.clamp(few, 256 << 20) / size * size)
+}
+
+fn runs(path: Path, arm: Arm) -> bool {
+    arm != Arm::Socat || matches!(path.kinds().0, Kind::UnixDgram | Kind::UnixStream)
+}
+
+pub fn run(args: &Args) -> Result<bool> {
+    for &path in &args.paths {
+        let name = path.to_possible_value().context("name")?;
+        let name = name.get_name();
+        for &connections in &args.connections {
+            for &size in args.sizes.iter().filter(|size| path.takes(**size)) {
+                let time = Duration::from_millis(args.time);
+                let bytes = calibrate(path, size, connections, time)?;
+                for round in 0..args.rounds {
+                    for &arm in args.arms.iter().filter(|arm| runs(path, **arm)) {
+                        if arm == Arm::Socat && connections > 1 {
+                            continue;
+                        }
+                        let measured = throughput(path, arm, size, bytes, connections)
+                            .with_context(|| format!("{name}, {size} bytes, {arm:?}"))?;
+                        print(json!({
+                            "path": name,
+                            "size": size,
+                            "connections": connections,
+                            "arm": format!("{arm:?}").to_lowercase(),
+                            "round": round,
+                            "bytes": measured.bytes,
+                            "of": bytes * connections,
+                            "mb_s": measured.rate() / 1e6,
+                            "cpu_ms_mib": measured.busy as f64
+                                / (measured.bytes as f64 / f64::from(1 << 20)),
+                        }))?;
+                    }
+                }
+            }
+        }
+        if args.trips > 0 && path.kinds().0 != Kind::Udp {
+            for round in 0..args.rounds {
+                for &arm in args.arms.iter().filter(|arm| **arm != Arm::Socat) {
+                    let times = round_trips(path, arm, args.trips)
+                        .with_context(|| format!("{name}, round trips, {arm:?}"))?;
+                    print(json!({
+                        "path": name,
+                        "arm": format!("{arm:?}").to_lowercase(),
+                        "round": round,
+                        "p50_us": times[times.len() / 2],
+                        "p99_us": times[times.len() * 99 / 100],
+                    }))?;
+                }
+            }
+        }
+    }
+    Ok(true)
+}
