@@ -149,10 +149,7 @@ fn vsock_listener() -> Result<(OwnedFd, VsockAddr)> {
         SockFlag::SOCK_CLOEXEC,
         None,
     )?;
-    bind(
-        fd.as_raw_fd(),
-        &VsockAddr::new(VMADDR_CID_LOCAL, u32::MAX),
-    )?;
+    bind(fd.as_raw_fd(), &VsockAddr::new(VMADDR_CID_LOCAL, u32::MAX))?;
     listen(&fd, Backlog::new(8)?)?;
     let address = getsockname(fd.as_raw_fd())?;
     Ok((fd, address))
@@ -360,7 +357,11 @@ fn copy(from: &OwnedFd, to: &OwnedFd, stop: &AtomicBool) -> Result<()> {
 /// The time that the processors were busy, in milliseconds.
 fn busy() -> Result<u64> {
     let stat = fs::read_to_string("/proc/stat")?;
-    let mut fields = stat.lines().next().context("/proc/stat")?.split_whitespace();
+    let mut fields = stat
+        .lines()
+        .next()
+        .context("/proc/stat")?
+        .split_whitespace();
     fields.next();
     let fields: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
     // user, nice, system, idle, iowait, irq, softirq
@@ -395,7 +396,11 @@ fn throughput(
     let lossy = path.kinds().0 == Kind::Udp && arm != Arm::Direct;
     if lossy {
         for lane in &lanes {
-            setsockopt(&lane.reader, sockopt::ReceiveTimeout, &TimeVal::new(0, IDLE))?;
+            setsockopt(
+                &lane.reader,
+                sockopt::ReceiveTimeout,
+                &TimeVal::new(0, IDLE),
+            )?;
         }
     }
     let stop = AtomicBool::new(false);
@@ -509,10 +514,8 @@ fn round_trips(path: Path, arm: Arm, trips: usize) -> Result<Vec<f64>> {
         };
         let result = run();
         stop.store(true, Relaxed);
-        let _ = nix::sys::socket::shutdown(
-            lane.reader.as_raw_fd(),
-            nix::sys::socket::Shutdown::Both,
-        );
+        let _ =
+            nix::sys::socket::shutdown(lane.reader.as_raw_fd(), nix::sys::socket::Shutdown::Both);
         let _ = echo.join();
         result?;
         times.sort_by(f64::total_cmp);

@@ -41,6 +41,12 @@ impl Content {
         &self.block[start..start + length]
     }
 
+    /// Whether the next `length` bytes are in one piece, as [`Self::next`] gives them.
+    pub fn is_whole(&self, length: usize) -> bool {
+        let start = (self.position % BLOCK as u64) as usize;
+        length <= BLOCK - start
+    }
+
     /// Fills a buffer with what comes next.
     pub fn fill(&mut self, mut buffer: &mut [u8]) {
         while !buffer.is_empty() {

@@ -178,8 +178,14 @@ fn send_content(fd: &OwnedFd, options: &Send, deadline: Instant) -> (u64, Option
     let mut sent = 0;
     while sent < options.bytes {
         let size = (options.bytes - sent).min(options.size.into()) as usize;
-        content.fill(&mut buffer[..size]);
-        match send_all(fd, &buffer[..size], deadline) {
+        // Not copied once more, as long as it does not cross the end of a block.
+        let bytes = if content.is_whole(size) {
+            content.next(size)
+        } else {
+            content.fill(&mut buffer[..size]);
+            &buffer[..size]
+        };
+        match send_all(fd, bytes, deadline) {
             Ok(true) => sent += size as u64,
             Ok(false) => return (sent, Some("time limit".to_owned())),
             Err(error) => return (sent, Some(format!("{error:#}"))),

@@ -140,7 +140,11 @@ impl Figures {
         for column in COLUMNS {
             let _ = write!(table, "{column:>9}");
         }
-        let _ = writeln!(table, "{:>16}{:>11}{:>8}", "min..max", "rust/copy", "rust/c");
+        let _ = writeln!(
+            table,
+            "{:>16}{:>11}{:>8}",
+            "min..max", "rust/copy", "rust/c"
+        );
         for ((path, connections, size), columns) in &self.0 {
             let path = paths.get(*path).map_or("?", String::as_str);
             let _ = write!(table, "{path:<22}{size:>8}{connections:>6}");
@@ -312,7 +316,9 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
     print!("\n{}", cpu.table(&args.paths, "CPU ms per MiB"));
     for (unit, is_p99) in [("trip p50, us", false), ("trip p99, us", true)] {
         let trips = Figures::collect(lines.iter(), &args.paths, |figure| match figure {
-            Figure::Trip { p50_us, p99_us } => Some((64, 1, if is_p99 { *p99_us } else { *p50_us })),
+            Figure::Trip { p50_us, p99_us } => {
+                Some((64, 1, if is_p99 { *p99_us } else { *p50_us }))
+            }
             Figure::Throughput { .. } => None,
         });
         if !trips.0.is_empty() {
@@ -356,15 +362,28 @@ mod tests {
         let row = table.lines().nth(1).unwrap();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
-            ["a", "64", "1", "-", "10.0", "-", "15.0", "30.0", "20.0..90.0", "3.00", "2.00"]
+            [
+                "a",
+                "64",
+                "1",
+                "-",
+                "10.0",
+                "-",
+                "15.0",
+                "30.0",
+                "20.0..90.0",
+                "3.00",
+                "2.00"
+            ]
         );
     }
 
     #[test]
     fn trips_are_not_throughput() {
-        let line: Line =
-            serde_json::from_str(r#"{"path":"a","arm":"copy","round":0,"p50_us":1.0,"p99_us":2.0}"#)
-                .unwrap();
+        let line: Line = serde_json::from_str(
+            r#"{"path":"a","arm":"copy","round":0,"p50_us":1.0,"p99_us":2.0}"#,
+        )
+        .unwrap();
         assert!(matches!(line.figure, Figure::Trip { .. }));
     }
 

@@ -343,7 +343,11 @@ fn maintainers_faults(old: &str, new: &str, files: &[String]) -> Vec<String> {
     let mut wrong = Vec::new();
     for file in files {
         let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
-        if !new.contains(file.as_str()) && !new.contains(format!("{folder}/").as_str()) {
+        // A folder that the series adds stands for all below it.
+        let below = new
+            .difference(&old)
+            .any(|pattern| pattern.ends_with('/') && file.starts_with(pattern));
+        if !below && !new.contains(file.as_str()) && !new.contains(format!("{folder}/").as_str()) {
             wrong.push(format!(
                 "{file}: it is not there, and neither is its folder"
             ));
@@ -393,9 +397,14 @@ mod tests {
                 .map(|name| name.to_string())
                 .collect::<Vec<_>>()
         };
-        let all = files(&["net/new/a.rs", "rust/x.rs", "rust/lock/b.rs"]);
+        let all = files(&[
+            "net/new/a.rs",
+            "net/new/x/a.rs",
+            "rust/x.rs",
+            "rust/lock/b.rs",
+        ]);
         assert!(maintainers_faults(old, &new, &all).is_empty());
-        assert_eq!(maintainers_faults(old, old, &all).len(), 2);
+        assert_eq!(maintainers_faults(old, old, &all).len(), 3);
         let wrong = maintainers_faults(old, &new, &files(&["net/new/a.rs"]));
         assert_eq!(wrong, ["F: rust/x.rs: there is no such new file"]);
     }

@@ -34,12 +34,12 @@ pub struct Args {
     /// How much the guest sends in each arm
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     bytes: ByteSize,
-    /// What redirects: socat, the C sockmap, the Rust sockmap
+    /// What redirects: nothing (a sender that speaks vsock), socat, the C sockmap, the Rust sockmap
     #[arg(
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "socat,c,rust"
+        default_value = "direct,socat,c,rust"
     )]
     arms: Vec<Arm>,
     /// How long each arm may take
@@ -50,6 +50,7 @@ pub struct Args {
 /// A way from the UNIX socket to the vsock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Arm {
+    Direct,
     Socat,
     C,
     Rust,
@@ -58,6 +59,7 @@ enum Arm {
 impl Arm {
     fn name(self) -> &'static str {
         match self {
+            Arm::Direct => "direct",
             Arm::Socat => "socat",
             Arm::C => "c",
             Arm::Rust => "rust",
@@ -66,6 +68,7 @@ impl Arm {
 
     fn title(self) -> &'static str {
         match self {
+            Arm::Direct => "none",
             Arm::Socat => "socat",
             Arm::C => "C sockmap",
             Arm::Rust => "Rust sockmap",
@@ -73,8 +76,8 @@ impl Arm {
     }
 }
 
-/// Which arms run on a guest with which sockmap. socat does not use it, so it runs where the Rust
-/// arm does, in the same boot.
+/// Which arms run on a guest with which sockmap. Those that do not use it run where the Rust arm does,
+/// in the same boot.
 fn guests(arms: &[Arm]) -> Vec<(Sockmap, Vec<Arm>)> {
     let with_socat = if arms.contains(&Arm::C) && !arms.contains(&Arm::Rust) {
         Sockmap::C
@@ -87,7 +90,7 @@ fn guests(arms: &[Arm]) -> Vec<(Sockmap, Vec<Arm>)> {
             .iter()
             .copied()
             .filter(|arm| match arm {
-                Arm::Socat => sockmap == with_socat,
+                Arm::Direct | Arm::Socat => sockmap == with_socat,
                 Arm::C => sockmap == Sockmap::C,
                 Arm::Rust => sockmap == Sockmap::Rust,
             })
@@ -177,6 +180,14 @@ sock=/path/to/sock
 mkdir -p /path/to
 echo demo ready
 while read -r arm try && [ $arm != end ]; do
+    if [ $arm = direct ]; then
+        bed send-vsock 2 1234 --size 65536 --bytes @BYTES@ --timeout @LIMIT@ > /tmp/sent 2>&1
+        how=connected
+        ! grep -q "cannot connect" /tmp/sent || how=unconnected
+        echo "demo sender $arm $(tail -n 1 /tmp/sent)"
+        echo "demo done $arm $try $how"
+        continue
+    fi
     if [ $arm = socat ]; then
         # By itself socat cuts a datagram after 8192 bytes.
         socat -b 65536 VSOCK-CONNECT:2:1234 UNIX-RECV:$sock 2> /tmp/said &
@@ -495,7 +506,8 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
     ran.sort_by_key(|(arm, ..)| *arm);
     let (table, failed) = report(&ran, args.bytes.as_u64());
     println!(
-        "UNIX datagrams of 64 KiB in a guest, one thread, to a vsock server on its host, {}:\n",
+        "UNIX datagrams of 64 KiB in a guest, one thread, to a vsock server on its host, {}.\n\
+         Redirector none: the sender writes to the vsock itself.\n",
         args.bytes
     );
     print!("{table}");
@@ -511,12 +523,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn socat_runs_where_the_rust_arm_does() {
-        use Arm::{Socat, C};
+    fn what_needs_no_sockmap_runs_where_the_rust_arm_does() {
+        use Arm::{Direct, Socat, C};
         assert_eq!(
-            guests(&[Socat, C, Arm::Rust]),
+            guests(&[Direct, Socat, C, Arm::Rust]),
             [
-                (Sockmap::Rust, vec![Socat, Arm::Rust]),
+                (Sockmap::Rust, vec![Direct, Socat, Arm::Rust]),
                 (Sockmap::C, vec![C])
             ]
         );

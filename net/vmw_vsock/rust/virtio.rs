@@ -40,7 +40,7 @@ const EOM: u32 = bindings::virtio_vsock_rw_VIRTIO_VSOCK_SEQ_EOM;
 const EOR: u32 = bindings::virtio_vsock_rw_VIRTIO_VSOCK_SEQ_EOR;
 
 /// The most bytes that one packet carries.
-const MAX_PACKET: u32 = bindings::VIRTIO_VSOCK_MAX_PKT_BUF_SIZE as u32;
+const MAX_PACKET: u32 = bindings::VIRTIO_VSOCK_MAX_PKT_BUF_SIZE;
 
 /// A vsock socket with a virtio transport that is connected, or was.
 ///
@@ -49,8 +49,8 @@ const MAX_PACKET: u32 = bindings::VIRTIO_VSOCK_MAX_PKT_BUF_SIZE as u32;
 ///
 /// # Invariants
 ///
-/// `vsk` is a live socket, `sk` its beginning, `transport` its transport, which is a virtio one, and
-/// `vvs` its transport state. The last two stay what they are during `'a`.
+/// `vsk` is a live socket, `sk` its beginning, `transport` its transport, which is a virtio one,
+/// and `vvs` its transport state. The last two stay what they are during `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct VirtioSock<'a> {
     sk: &'a Sock,

@@ -104,7 +104,8 @@ pub(crate) fn native_recvmsg(
 ///
 /// # Safety
 ///
-/// The socket is in a sockmap, and so connected or it was: it keeps its transport. Called in a task.
+/// The socket is in a sockmap, and so it is connected or was: it keeps its transport. The caller is
+/// a task.
 pub(crate) unsafe fn send_skb(
     sk: &Sock,
     skb: &SkBuffRef<'_>,
@@ -119,7 +120,7 @@ pub(crate) unsafe fn send_skb(
         Some(EAGAIN | ENOMEM | ENOBUFS | EMSGSIZE) => return Err(EPIPE),
         Some(err) => return Err(err),
     }
-    // SAFETY: The socket is live. The field only gains bits, and is looked at again for each buffer.
+    // SAFETY: The socket is live. The field only gains bits, and each buffer is a new look at it.
     let peer_shutdown = unsafe { (*vsk).peer_shutdown };
     if sk.is_send_shutdown() || peer_shutdown & bindings::RCV_SHUTDOWN != 0 {
         return Err(EPIPE);

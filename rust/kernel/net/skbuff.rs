@@ -241,7 +241,7 @@ impl SkBuff {
                 paged as c_ulong,
                 bindings::PAGE_ALLOC_COSTLY_ORDER as c_int,
                 &mut err,
-                (GFP_ATOMIC | __GFP_NOWARN).as_raw(),
+                atomic_flags(),
             )
         };
         // INVARIANT: The buffer is new and nobody else knows it.
@@ -287,10 +287,16 @@ unsafe extern "C" fn drop_owner<T: SkBuffOwner>(skb: *mut bindings::sk_buff) {
 ///
 /// # Invariants
 ///
-/// The pointer is to a valid `struct sk_buff`, which nobody changes or frees during `'a`.
+/// The pointer is to a valid `struct sk_buff`, which nobody changes or frees during `'a`. It has no
+/// `dst` or a counted one.
 pub struct SkBuffRef<'a> {
     skb: NonNull<bindings::sk_buff>,
     _lent: PhantomData<&'a bindings::sk_buff>,
+}
+
+/// How memory is allocated here: nothing sleeps.
+fn atomic_flags() -> bindings::gfp_t {
+    (GFP_ATOMIC | __GFP_NOWARN).as_raw()
 }
 
 /// Up to this many bytes are copied, rather than to share pages.
@@ -305,6 +311,7 @@ impl SkBuffRef<'_> {
     /// # Safety
     ///
     /// `skb` must be valid, and nobody may change or free it during the lifetime of the reference.
+    /// Its `dst` must not be the target of a redirect: that has the same place.
     #[inline]
     pub unsafe fn from_raw(skb: NonNull<bindings::sk_buff>) -> Self {
         // INVARIANT: By the safety requirements.
@@ -351,8 +358,9 @@ impl SkBuffRef<'_> {
     /// Makes a buffer of its own with `len` bytes of this one, from `offset` on, and `headroom`
     /// bytes before them.
     ///
-    /// The bytes are either all in the linear part or all in fragments. With `share`, fragments are
-    /// shared where copying costs more: that is for who only reads them. Does not sleep.
+    /// The bytes are either all in the linear part or all in fragments. With `share`, pages are
+    /// shared where copying costs more, for who only reads them; the new buffer has the fragments
+    /// of this one then, or a list with a clone of it. Does not sleep.
     ///
     /// # Errors
     ///
@@ -363,8 +371,12 @@ impl SkBuffRef<'_> {
             return Err(EINVAL);
         }
         let in_head = self.head_len().saturating_sub(offset).min(len);
+        let share = share && len > COPY_MAX && self.is_shareable();
 
-        if share && len > COPY_MAX && in_head < len && self.is_shareable() {
+        if share && in_head > COPY_MAX && offset == 0 && len == self.len() {
+            return self.wrap(headroom);
+        }
+        if share && in_head < len {
             let mut skb = SkBuff::alloc(headroom, 0, in_head)?;
             self.copy_to_frags(&mut skb, offset)?;
             match self.share_frags(&mut skb, offset + in_head, end) {
@@ -386,6 +398,25 @@ impl SkBuffRef<'_> {
         to_result(unsafe {
             bindings::skb_copy_bits(self.skb.as_ptr(), offset as c_int, to, len as c_int)
         })?;
+        Ok(skb)
+    }
+
+    /// Makes a buffer that has a clone of this one as its data, so that no byte is copied.
+    fn wrap(&self, headroom: u32) -> Result<SkBuff> {
+        let skb = SkBuff::alloc(headroom, 0, 0)?;
+        // SAFETY: The buffer is valid by the type invariant, and the flags do not let it sleep.
+        let clone = unsafe { bindings::skb_clone(self.as_raw(), atomic_flags()) };
+        let clone = NonNull::new(clone).ok_or(ENOMEM)?.as_ptr();
+        // SAFETY: The new buffer is ours, and the clone becomes its own.
+        unsafe { (*skb.shinfo()).frag_list = clone };
+        // SAFETY: The new buffer is ours, and has these bytes.
+        unsafe { (*skb.as_raw()).len = self.len() };
+        // SAFETY: As above.
+        unsafe { (*skb.as_raw()).data_len = self.len() };
+        // SAFETY: The clone is valid.
+        let truesize = unsafe { (*clone).truesize };
+        // SAFETY: The new buffer is ours.
+        unsafe { (*skb.as_raw()).truesize += truesize };
         Ok(skb)
     }
 

@@ -214,9 +214,9 @@ impl<'a> VirtioSock<'a> {
 
     /// Sends `len` bytes of a buffer, from `offset` on, and returns how many were sent.
     ///
-    /// A record goes as a whole, as does everything with `all`: in one packet, or if it is too large
-    /// for that, in packets that are all made before the first is sent, with no other in between.
-    /// Does not sleep; in a task, perhaps with spinlocks held.
+    /// A record goes as a whole, as does everything with `all`: in one packet, or if it is too
+    /// large for that, in packets that are all made before the first is sent, with no other in
+    /// between. Does not sleep; in a task, perhaps with spinlocks held.
     ///
     /// # Errors
     ///
@@ -259,6 +259,10 @@ impl<'a> VirtioSock<'a> {
         }
 
         let guard = self.lock_send();
+        // The packet that tells the peer so may have been sent before the lock was taken.
+        if self.sk.is_send_shutdown() {
+            return Err(EPIPE);
+        }
         let mut sent = 0;
         while let Some(skb) = packets.as_mut().pop_front() {
             let bytes = skb.len();
@@ -279,8 +283,9 @@ impl<'a> VirtioSock<'a> {
     fn data_packet(&self, skb: &SkBuffRef<'_>, offset: u32, bytes: u32) -> Result<Packet> {
         // SAFETY: By the type invariant the transport is valid.
         let share = match unsafe { (*self.transport.as_ptr()).can_msgzerocopy } {
-            // SAFETY: The function looks at the transport alone. One more is for the header.
-            Some(can_zerocopy) => unsafe { can_zerocopy(bindings::MAX_SKB_FRAGS as c_int + 1) },
+            // SAFETY: The function looks at the transport alone. Two more are for the header and a
+            // linear part.
+            Some(can_zerocopy) => unsafe { can_zerocopy(bindings::MAX_SKB_FRAGS as c_int + 2) },
             None => true,
         };
         let header = self.header(OP_RW, bytes, 0)?;
