@@ -283,8 +283,8 @@ impl SkBuffOwner for Credit {
         (unsafe { core::ptr::read(&this.sk) }, this.bytes as usize)
     }
 
-    fn from_parts(sk: ARef<Sock>, bytes: usize) -> Self {
-        // INVARIANT: The parts are those of a value that was taken apart.
+    unsafe fn from_parts(sk: ARef<Sock>, bytes: usize) -> Self {
+        // INVARIANT: The parts are those of a value that was taken apart, and not dropped.
         Self {
             sk,
             bytes: bytes as u32,

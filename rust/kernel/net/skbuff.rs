@@ -35,8 +35,12 @@ pub trait SkBuffOwner: Send + 'static {
     /// Takes the value apart.
     fn into_parts(self) -> (ARef<Sock>, usize);
 
-    /// Makes the value again, of what [`SkBuffOwner::into_parts`] returned.
-    fn from_parts(sk: ARef<Sock>, number: usize) -> Self;
+    /// Makes the value again.
+    ///
+    /// # Safety
+    ///
+    /// The two are what [`SkBuffOwner::into_parts`] returned, and are used once.
+    unsafe fn from_parts(sk: ARef<Sock>, number: usize) -> Self;
 }
 
 /// A socket buffer that this code owns, in no queue.
@@ -217,7 +221,9 @@ impl SkBuff {
         // SAFETY: The shared info is valid, and the field was set by `set_owner()`.
         let number = unsafe { (*self.shinfo()).__bindgen_anon_2.destructor_arg }.addr();
         // SAFETY: The buffer held a reference to `sk`, which is no longer its own.
-        Some(T::from_parts(unsafe { ARef::from_raw(sk.cast()) }, number))
+        let sk = unsafe { ARef::from_raw(sk.cast()) };
+        // SAFETY: `set_owner()` took a `T` apart into these, and the buffer has them no more.
+        Some(unsafe { T::from_parts(sk, number) })
     }
 
     /// Makes an empty buffer with room for `headroom` bytes. Does not sleep.
@@ -280,7 +286,9 @@ unsafe extern "C" fn drop_owner<T: SkBuffOwner>(skb: *mut bindings::sk_buff) {
     // SAFETY: The shared info is valid, and the field was set by `set_owner()`.
     let number = unsafe { (*shinfo).__bindgen_anon_2.destructor_arg }.addr();
     // SAFETY: The buffer holds a reference to `sk`, which the caller forgets.
-    drop(T::from_parts(unsafe { ARef::from_raw(sk.cast()) }, number));
+    let sk = unsafe { ARef::from_raw(sk.cast()) };
+    // SAFETY: `set_owner()` took a `T` apart into these, and the caller forgets them.
+    drop(unsafe { T::from_parts(sk, number) });
 }
 
 /// A socket buffer that belongs to somebody else, lent for a call.
