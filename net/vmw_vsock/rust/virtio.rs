@@ -103,34 +103,31 @@ impl Packet {
         Self(skb)
     }
 
-    /// Makes a packet of a buffer that has lost its header and its control block.
+    /// Makes a packet of a buffer that has lost its header and its control block. May sleep.
     ///
     /// # Errors
     ///
     /// [`ENOMEM`] if there was no room for the header, and none could be made.
     fn restore(mut skb: SkBuff, header: Header) -> Result<Self> {
         skb.ensure_headroom(Header::SIZE)?;
-        // SAFETY: The buffer is valid and ours alone.
-        let head = unsafe { (*skb.as_raw()).head };
-        // SAFETY: The header has room in front of the data, and the head is not shared.
-        unsafe {
-            head.cast::<bindings::virtio_vsock_hdr>()
-                .write_unaligned(header.0)
-        };
-        // INVARIANT: The header was written just now, and the control block is next.
-        let mut packet = Self(skb);
-        packet.set_cb(bindings::virtio_vsock_skb_cb {
-            judged: true,
-            ..Default::default()
-        });
+        // SAFETY: The room for the header is there, in a head that is not shared.
+        let mut packet = unsafe { Self::new(skb, header) };
+        packet.set_judged();
         Ok(packet)
     }
 
-    /// Makes a packet of a new buffer, which has [`Header::SIZE`] bytes before the data.
-    fn new(skb: SkBuff, header: Header) -> Result<Self> {
-        let mut packet = Self::restore(skb, header)?;
+    /// Makes a packet of a buffer with room for the header. Does not sleep.
+    ///
+    /// # Safety
+    ///
+    /// The head of the buffer is not shared, and has [`Header::SIZE`] bytes before the data.
+    unsafe fn new(skb: SkBuff, header: Header) -> Self {
+        // INVARIANT: By the safety requirements the head is as it must be; what it and the control
+        // block hold is written next.
+        let mut packet = Self(skb);
+        packet.set_header(header);
         packet.set_cb(Default::default());
-        Ok(packet)
+        packet
     }
 
     fn header(&self) -> Header {

@@ -431,7 +431,8 @@ impl SkBuffRef<'_> {
     /// Copies as many bytes to the fragments of `skb` as these have room for, from `offset` on.
     fn copy_to_frags(&self, skb: &mut SkBuff, offset: u32) -> Result {
         let mut at = offset;
-        for frag in frags(skb.shinfo()) {
+        // SAFETY: The buffer is ours, and keeps its fragments during the loop.
+        for frag in unsafe { frags(skb.shinfo()) } {
             // SAFETY: The fragment is valid, and was allocated with an address.
             let to = unsafe { bindings::skb_frag_address(frag) };
             // SAFETY: The fragment is valid.
@@ -452,7 +453,8 @@ impl SkBuffRef<'_> {
     /// [`EMSGSIZE`] if there are too many.
     fn share_frags(&self, skb: &mut SkBuff, mut at: u32, end: u32) -> Result {
         let mut frag_start = self.head_len();
-        for frag in frags(self.shinfo()) {
+        // SAFETY: By the type invariant the buffer keeps its fragments.
+        for frag in unsafe { frags(self.shinfo()) } {
             // SAFETY: The fragment is valid.
             let size = unsafe { bindings::skb_frag_size(frag) };
             let frag_end = frag_start.checked_add(size).ok_or(EINVAL)?;
@@ -488,10 +490,14 @@ impl SkBuffRef<'_> {
 }
 
 /// Returns pointers to the fragments of a buffer.
-fn frags(
+///
+/// # Safety
+///
+/// `shinfo` must be the shared info of a valid buffer.
+unsafe fn frags(
     shinfo: *const bindings::skb_shared_info,
 ) -> impl Iterator<Item = *const bindings::skb_frag_t> {
-    // SAFETY: The callers pass the shared info of a valid buffer.
+    // SAFETY: By the safety requirements.
     let count = unsafe { (*shinfo).nr_frags };
     // SAFETY: As above.
     let first = unsafe { &raw const (*shinfo).frags }.cast::<bindings::skb_frag_t>();

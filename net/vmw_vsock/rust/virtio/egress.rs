@@ -208,7 +208,8 @@ impl<'a> VirtioSock<'a> {
     /// [`ENOMEM`] without memory, or why the transport could not send it.
     pub(super) fn send_credit_update(&self) -> Result {
         let header = self.header(OP_CREDIT_UPDATE, 0, 0)?;
-        let packet = Packet::new(SkBuff::new(Header::SIZE)?, header)?;
+        // SAFETY: The buffer is new, with that much room.
+        let packet = unsafe { Packet::new(SkBuff::new(Header::SIZE)?, header) };
         self.send(packet, &self.lock_send())
     }
 
@@ -289,7 +290,9 @@ impl<'a> VirtioSock<'a> {
             None => true,
         };
         let header = self.header(OP_RW, bytes, 0)?;
-        Packet::new(skb.slice(offset, bytes, Header::SIZE, share)?, header)
+        let skb = skb.slice(offset, bytes, Header::SIZE, share)?;
+        // SAFETY: The buffer is new, with that much room; only its pages can be shared.
+        Ok(unsafe { Packet::new(skb, header) })
     }
 }
 
