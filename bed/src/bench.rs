@@ -20,17 +20,16 @@ use anyhow::{bail, ensure, Context, Result};
 use clap::ValueEnum;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    accept4, bind, connect, getsockname, listen, recv, send, setsockopt, socket, sockopt,
-    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, VsockAddr,
+    accept4, connect, recv, send, setsockopt, sockopt, AddressFamily, MsgFlags, SockFlag, SockType,
+    UnixAddr,
 };
 use nix::sys::time::TimeVal;
 use serde_json::json;
 use sockmap::{Map, Program};
 
-use crate::ends::print;
+use crate::ends::{loopback_listener, open, print};
 
-const VMADDR_CID_LOCAL: u32 = 1;
-/// What a copy loop reads at once, and socat too.
+/// What socat reads at once. The copy loop reads twice that, as the largest datagram has to fit in.
 const BUFFER: usize = 1 << 16;
 /// What a measurement may take before it ends with what has arrived.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -142,19 +141,6 @@ impl Drop for Helper {
     }
 }
 
-fn vsock_listener() -> Result<(OwnedFd, VsockAddr)> {
-    let fd = socket(
-        AddressFamily::Vsock,
-        SockType::Stream,
-        SockFlag::SOCK_CLOEXEC,
-        None,
-    )?;
-    bind(fd.as_raw_fd(), &VsockAddr::new(VMADDR_CID_LOCAL, u32::MAX))?;
-    listen(&fd, Backlog::new(8)?)?;
-    let address = getsockname(fd.as_raw_fd())?;
-    Ok((fd, address))
-}
-
 /// What is written to the first arrives at the second.
 fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd)> {
     let (near, far): (OwnedFd, OwnedFd) = match kind {
@@ -184,13 +170,8 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd)> {
             (near.into(), far.into())
         }
         Kind::Vsock => {
-            let (listener, address) = vsock_listener()?;
-            let near = socket(
-                AddressFamily::Vsock,
-                SockType::Stream,
-                SockFlag::SOCK_CLOEXEC,
-                None,
-            )?;
+            let (listener, address) = loopback_listener(SockType::Stream)?;
+            let near = open(AddressFamily::Vsock, SockType::Stream)?;
             connect(near.as_raw_fd(), &address).context("connect over loopback")?;
             (near, accept4(&listener, SockFlag::SOCK_CLOEXEC)?)
         }
@@ -219,7 +200,7 @@ fn socat(kind: Kind) -> Result<Lane> {
         Kind::UnixStream => format!("UNIX-LISTEN:{path}"),
         _ => bail!("no socat for {kind:?}"),
     };
-    let (listener, to) = vsock_listener()?;
+    let (listener, to) = loopback_listener(SockType::Stream)?;
     let child = Command::new("socat")
         .args(["-u", "-b", &BUFFER.to_string(), &address])
         .arg(format!("VSOCK-CONNECT:{}:{}", to.cid(), to.port()))
@@ -237,7 +218,7 @@ fn socat(kind: Kind) -> Result<Lane> {
         Kind::UnixDgram => SockType::Datagram,
         _ => SockType::Stream,
     };
-    let writer = socket(AddressFamily::Unix, sotype, SockFlag::SOCK_CLOEXEC, None)?;
+    let writer = open(AddressFamily::Unix, sotype)?;
     if kind == Kind::UnixDgram {
         setsockopt(&writer, sockopt::SndBufForce, &(1 << 20))?;
     }
@@ -439,7 +420,6 @@ fn throughput(
             .collect();
         let mut arrived = 0;
         let mut last = start;
-        let mut result = Ok(());
         for thread in drains {
             let (had, at) = thread.join().expect("no panic")?;
             arrived += had;
@@ -455,6 +435,7 @@ fn throughput(
             );
         }
         let complete = arrived == bytes * connections;
+        let mut result = Ok(());
         for thread in writers.into_iter().chain(copies) {
             let ended = thread.join().expect("no panic");
             if complete {

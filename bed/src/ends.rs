@@ -11,8 +11,8 @@ use anyhow::{bail, Context, Result};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{
-    accept4, bind, connect, listen, recv, send as send_bytes, setsockopt, shutdown, socket,
-    sockopt, AddressFamily, Backlog, MsgFlags, Shutdown, SockFlag, SockType, SockaddrLike,
+    accept4, bind, connect, getsockname, listen, recv, send as send_bytes, setsockopt, shutdown,
+    socket, sockopt, AddressFamily, Backlog, MsgFlags, Shutdown, SockFlag, SockType, SockaddrLike,
     UnixAddr, VsockAddr,
 };
 use serde_json::json;
@@ -21,6 +21,9 @@ use crate::content::{Content, Hash};
 use crate::Send;
 
 const BUFFER: usize = 1 << 18;
+
+/// The CID of the loopback.
+const VMADDR_CID_LOCAL: u32 = 1;
 
 pub struct Serve {
     pub port: u32,
@@ -56,8 +59,18 @@ pub fn vsock_connect(cid: u32, port: u32) -> Result<OwnedFd> {
     )
 }
 
-fn open(family: AddressFamily, kind: SockType) -> Result<OwnedFd> {
+pub fn open(family: AddressFamily, kind: SockType) -> Result<OwnedFd> {
     Ok(socket(family, kind, SockFlag::SOCK_CLOEXEC, None)?)
+}
+
+/// A vsock that listens on the loopback, and its address.
+pub fn loopback_listener(kind: SockType) -> Result<(OwnedFd, VsockAddr)> {
+    let listener = open(AddressFamily::Vsock, kind)?;
+    let any = VsockAddr::new(VMADDR_CID_LOCAL, u32::MAX);
+    bind(listener.as_raw_fd(), &any)?;
+    listen(&listener, Backlog::new(1)?)?;
+    let address = getsockname(listener.as_raw_fd())?;
+    Ok((listener, address))
 }
 
 fn connect_to(fd: OwnedFd, address: &dyn SockaddrLike, name: &str) -> Result<OwnedFd> {

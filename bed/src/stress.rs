@@ -16,15 +16,15 @@ use anyhow::{bail, ensure, Context, Result};
 use fastrand::Rng;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    accept4, bind, connect, getsockname, listen, recv, send, setsockopt, shutdown, socket,
-    socketpair, sockopt, AddressFamily, Backlog, MsgFlags, Shutdown, SockFlag, SockType, VsockAddr,
+    accept4, connect, recv, send, setsockopt, shutdown, socketpair, sockopt, AddressFamily,
+    MsgFlags, Shutdown, SockFlag, SockType,
 };
 use nix::sys::time::TimeVal;
 use serde_json::json;
 use sockmap::{Map, Program};
 
-/// Loopback.
-const VMADDR_CID_LOCAL: u32 = 1;
+use crate::ends::{loopback_listener, open};
+
 const WORD: usize = 8;
 /// No call may take longer: something is stuck then.
 const STUCK: i64 = 20;
@@ -41,15 +41,8 @@ pub struct Stress {
 
 /// A connection over loopback: who reads, and who writes.
 fn pair(kind: SockType, faults: bool) -> Result<(OwnedFd, OwnedFd)> {
-    let open = || socket(AddressFamily::Vsock, kind, SockFlag::SOCK_CLOEXEC, None);
-    let listener = open()?;
-    bind(
-        listener.as_raw_fd(),
-        &VsockAddr::new(VMADDR_CID_LOCAL, u32::MAX),
-    )?;
-    listen(&listener, Backlog::new(1)?)?;
-    let address: VsockAddr = getsockname(listener.as_raw_fd())?;
-    let writer = open()?;
+    let (listener, address) = loopback_listener(kind)?;
+    let writer = open(AddressFamily::Vsock, kind)?;
     connect(writer.as_raw_fd(), &address).context("connect over loopback")?;
     let reader = accept4(&listener, SockFlag::SOCK_CLOEXEC)?;
     let stuck = if faults { 2 } else { STUCK };

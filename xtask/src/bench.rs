@@ -289,31 +289,30 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
     fs::write(&file, serde_json::to_string_pretty(&entries)?)
         .with_context(|| format!("cannot write {}", file.display()))?;
 
-    let throughput = Figures::collect(lines.iter(), &args.paths, |figure| match figure {
-        Figure::Throughput {
-            size,
-            connections,
-            mb_s,
-            ..
-        } => Some((*size, *connections, *mb_s)),
-        Figure::Trip { .. } => None,
-    });
     println!(
         "bed {}, loopback, medians of {}\n",
         args.bed.name(),
         args.rounds.div_ceil(BOOTS) * BOOTS
     );
-    print!("{}", throughput.table(&args.paths, "MB/s"));
-    let cpu = Figures::collect(lines.iter(), &args.paths, |figure| match figure {
-        Figure::Throughput {
-            size,
-            connections,
-            cpu_ms_mib,
-            ..
-        } => Some((*size, *connections, *cpu_ms_mib)),
-        Figure::Trip { .. } => None,
-    });
-    print!("\n{}", cpu.table(&args.paths, "CPU ms per MiB"));
+    let mut between = "";
+    for (unit, is_cpu) in [("MB/s", false), ("CPU ms per MiB", true)] {
+        let figures = Figures::collect(lines.iter(), &args.paths, |figure| match figure {
+            Figure::Throughput {
+                size,
+                connections,
+                mb_s,
+                cpu_ms_mib,
+                ..
+            } => Some((
+                *size,
+                *connections,
+                if is_cpu { *cpu_ms_mib } else { *mb_s },
+            )),
+            Figure::Trip { .. } => None,
+        });
+        print!("{between}{}", figures.table(&args.paths, unit));
+        between = "\n";
+    }
     for (unit, is_p99) in [("trip p50, us", false), ("trip p99, us", true)] {
         let trips = Figures::collect(lines.iter(), &args.paths, |figure| match figure {
             Figure::Trip { p50_us, p99_us } => {
