@@ -527,6 +527,23 @@ static void *send_bulk(void *arg)
 	return NULL;
 }
 
+static bool start_sending(struct bulk *b, int fd, const char *buf,
+			  void *(*how)(void *))
+{
+	settimeo(fd, LIMIT_SEC * 1000);
+	b->buf = buf;
+	b->fd = fd;
+	return !xpthread_create(&b->thread, NULL, how, b);
+}
+
+static void done_sending(struct bulk *b)
+{
+	void *ret;
+
+	if (!xpthread_join(b->thread, &ret))
+		ASSERT_NULL(ret, "send all");
+}
+
 /* More than the socket buffers hold, so that the source has to wait */
 static void test_redirect_bulk(const struct redir *r)
 {
@@ -534,7 +551,6 @@ static void test_redirect_bulk(const struct redir *r)
 	int in[2], out[2], i;
 	struct bulk b;
 	char *buf;
-	void *ret;
 
 	buf = malloc(BULK_LEN);
 	if (!ASSERT_OK_PTR(buf, "malloc"))
@@ -548,15 +564,11 @@ static void test_redirect_bulk(const struct redir *r)
 	if (!skel)
 		goto out;
 
-	settimeo(in[1], LIMIT_SEC * 1000);
-	b.buf = buf;
-	b.fd = in[1];
-	if (xpthread_create(&b.thread, NULL, send_bulk, &b))
+	if (!start_sending(&b, in[1], buf, send_bulk))
 		goto close;
 
 	expect_bytes(out[1], buf, BULK_LEN);
-	if (!xpthread_join(b.thread, &ret))
-		ASSERT_NULL(ret, "send all");
+	done_sending(&b);
 close:
 	teardown_redir(skel, in, out);
 out:
@@ -1473,7 +1485,6 @@ static void test_records(bool slow)
 	int in[2], out[2], i;
 	char *buf, *got;
 	struct bulk b;
-	void *ret;
 	ssize_t n;
 	u64 start;
 
@@ -1491,10 +1502,7 @@ static void test_records(bool slow)
 	if (!skel)
 		goto out;
 
-	settimeo(in[1], LIMIT_SEC * 1000);
-	b.buf = buf;
-	b.fd = in[1];
-	if (xpthread_create(&b.thread, NULL, send_records, &b))
+	if (!start_sending(&b, in[1], buf, send_records))
 		goto close;
 
 	for (i = 0; i < ARRAY_SIZE(record_lens); i++) {
@@ -1513,8 +1521,7 @@ static void test_records(bool slow)
 		    !ASSERT_OK(memcmp(got, buf + i, n), "payload"))
 			break;
 	}
-	if (!xpthread_join(b.thread, &ret))
-		ASSERT_NULL(ret, "send all");
+	done_sending(&b);
 close:
 	teardown_redir(skel, in, out);
 out:
