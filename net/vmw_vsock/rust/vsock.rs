@@ -19,7 +19,11 @@ use kernel::{
             Socket, //
         },
     },
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        atomic_load,
+        Relaxed, //
+    },
 };
 
 /// Returns the vsock socket that `sk` is the beginning of.
@@ -120,8 +124,9 @@ pub(crate) unsafe fn send_skb(
         Some(EAGAIN | ENOMEM | ENOBUFS | EMSGSIZE) => return Err(EPIPE),
         Some(err) => return Err(err),
     }
-    // SAFETY: The socket is live. The field only gains bits, and each buffer is a new look at it.
-    let peer_shutdown = unsafe { (*vsk).peer_shutdown };
+    // SAFETY: The socket is live. C writes the word as one, and an old value does no harm: each
+    // buffer is a new look at it.
+    let peer_shutdown = unsafe { atomic_load(&raw mut (*vsk).peer_shutdown, Relaxed) };
     if sk.is_send_shutdown() || peer_shutdown & bindings::RCV_SHUTDOWN != 0 {
         return Err(EPIPE);
     }

@@ -29,8 +29,8 @@ use core::{
 
 /// What a buffer holds until it is freed, or given to another socket, and drops then.
 ///
-/// That is a reference to a socket and a number, so that no memory is needed for it. Dropping it
-/// must be fine where a buffer is freed: in any context, with spinlocks held.
+/// That is a reference to a socket and a number, so that no memory is needed for it. Who gives it
+/// to a buffer sees to it that the buffer is freed where dropping it is fine.
 pub trait SkBuffOwner: Send + 'static {
     /// Takes the value apart.
     fn into_parts(self) -> (ARef<Sock>, usize);
