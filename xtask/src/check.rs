@@ -33,7 +33,7 @@ struct Subject<'a> {
     env: &'a Env,
     root: ToolRoot,
     tree: Tree,
-    mails: OnceCell<(TempDir, Vec<PathBuf>)>,
+    mails: OnceCell<(TempDir, Vec<Vec<PathBuf>>)>,
 }
 
 /// Returns a word on what was looked at; the error is what is wrong.
@@ -96,13 +96,13 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
 impl Subject<'_> {
     fn manifest(&self) -> Result<String> {
         let manifest = Manifest::read(&self.env.repo)?;
-        let count = manifest.patches.len();
+        let count = manifest.patches().count();
         let files = tree::overlay_files(&self.env.repo)?.len();
         Ok(format!("{count} patches, {files} new files"))
     }
 
     /// The exported mails, made once.
-    fn mails(&self) -> Result<&[PathBuf]> {
+    fn mails(&self) -> Result<&[Vec<PathBuf>]> {
         if self.mails.get().is_none() {
             let dir = tempfile::tempdir_in(&self.env.logs)?;
             let manifest = Manifest::read(&self.env.repo)?;
@@ -116,6 +116,12 @@ impl Subject<'_> {
         }
     }
 
+    /// Those that are patches.
+    fn patches(&self) -> Result<Vec<&PathBuf>> {
+        let mails = self.mails()?.iter();
+        Ok(mails.flat_map(|series| series.iter().skip(1)).collect())
+    }
+
     fn exporter<'a>(&'a self, manifest: &'a Manifest) -> Mails<'a> {
         Mails {
             env: self.env,
@@ -126,12 +132,12 @@ impl Subject<'_> {
     }
 
     fn series(&self) -> Result<String> {
-        let mails = self.mails()?;
+        let patches = self.patches()?;
         let manifest = Manifest::read(&self.env.repo)?;
-        self.exporter(&manifest).give(&self.tree, mails)?;
+        self.exporter(&manifest).give(&self.tree, &patches)?;
         Ok(format!(
             "git am of {} patches gives the work tree",
-            mails.len() - 1
+            patches.len()
         ))
     }
 
@@ -142,16 +148,18 @@ impl Subject<'_> {
             printf '%s\0' "$@" | xargs -0 -n 1 -P "$(nproc)" perl scripts/checkpatch.pl --strict \
                 --no-signoff --no-summary --ignore FILE_PATH_CHANGES --show-types --terse
         "#;
-        let mails = &self.mails()?[1..];
+        let patches = self.patches()?;
         let mut check = self.shell(EACH);
-        check.args(mails);
+        check.args(&patches);
         if let Err(said) = complaints(check)? {
             // Lines begin with the path of the mail.
-            let folder = mails[0].parent().unwrap_or(Path::new(""));
-            let folder = format!("{}/", folder.display());
-            bail!("{}", said.join("\n").replace(&folder, ""));
+            let mut said = said.join("\n");
+            for folder in patches.iter().filter_map(|mail| mail.parent()) {
+                said = said.replace(&format!("{}/", folder.display()), "");
+            }
+            bail!("{said}");
         }
-        Ok(format!("{} patches", mails.len()))
+        Ok(format!("{} patches", patches.len()))
     }
 
     fn spelling(&self) -> Result<String> {

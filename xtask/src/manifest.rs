@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! series/series.toml: which overlay files and patches make which patch of the series.
+//! series/series.toml: which overlay files and patches make which patch of which series.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,17 +16,26 @@ const COLUMNS: usize = 75;
 /// Documentation/process/maintainer-netdev.rst.
 const MOST_PATCHES: usize = 15;
 
-/// The series; all paths are relative to the checkout.
+/// All series, each made on the one before; all paths are relative to the checkout.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
+    /// Lines at the end of each message.
+    #[serde(default)]
+    pub trailers: Vec<String>,
+    pub series: Vec<Series>,
+}
+
+/// What is sent as one thread.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Series {
+    /// Of its folder.
+    pub name: String,
     /// Text of the cover letter: its subject, a blank line, the rest.
     pub cover: String,
     /// What stands in the brackets of a subject.
     pub prefix: String,
-    /// Lines at the end of each message.
-    #[serde(default)]
-    pub trailers: Vec<String>,
     #[serde(rename = "patch")]
     pub patches: Vec<Patch>,
 }
@@ -79,12 +88,14 @@ impl Manifest {
 
     fn wrong(&self, repo: &Path) -> Result<Vec<String>> {
         let mut wrong = Vec::new();
-        if self.patches.len() > MOST_PATCHES {
-            wrong.push(format!("more than {MOST_PATCHES} patches"));
+        for series in &self.series {
+            if series.patches.len() > MOST_PATCHES {
+                wrong.push(format!("{}: more than {MOST_PATCHES} patches", series.name));
+            }
         }
 
         let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for patch in &self.patches {
+        for patch in self.patches() {
             if patch.files().next().is_none() {
                 wrong.push(format!("{} has no files", patch.name()));
             }
@@ -110,7 +121,7 @@ impl Manifest {
                 wrong.push(format!("{file} (in {}) is not there", owners[0]));
             }
         }
-        for patch in &self.patches {
+        for patch in self.patches() {
             let kinds = [
                 (&patch.overlay, Kind::Overlay),
                 (&patch.patches, Kind::Patch),
@@ -124,21 +135,28 @@ impl Manifest {
             }
         }
         // `apply` takes them by name.
-        let order: Vec<_> = self.patches.iter().flat_map(|p| &p.patches).collect();
+        let order: Vec<_> = self.patches().flat_map(|p| &p.patches).collect();
         if let Some(pair) = order.windows(2).find(|pair| pair[0] >= pair[1]) {
             wrong.push(format!("{} comes before {}", pair[0], pair[1]));
         }
 
-        for file in self.patches.iter().map(|patch| &patch.message) {
+        for file in self.patches().map(|patch| &patch.message) {
             if there.contains_key(file) {
                 wrong.extend(message_faults(file, &fs::read_to_string(repo.join(file))?));
             }
         }
-        match fs::read_to_string(repo.join(&self.cover)) {
-            Ok(text) => wrong.extend(message_faults(&self.cover, &text)),
-            Err(error) => wrong.push(format!("{}: {error}", self.cover)),
+        for cover in self.series.iter().map(|series| &series.cover) {
+            match fs::read_to_string(repo.join(cover)) {
+                Ok(text) => wrong.extend(message_faults(cover, &text)),
+                Err(error) => wrong.push(format!("{cover}: {error}")),
+            }
         }
         Ok(wrong)
+    }
+
+    /// The patches of all series.
+    pub fn patches(&self) -> impl Iterator<Item = &Patch> {
+        self.series.iter().flat_map(|series| &series.patches)
     }
 
     /// The message of a patch, with the trailers.
@@ -147,19 +165,21 @@ impl Manifest {
         Ok(with_trailers(text.trim_end(), &self.trailers))
     }
 
-    pub fn cover(&self, repo: &Path) -> Result<Message> {
-        split(&fs::read_to_string(repo.join(&self.cover))?)
-    }
-
     /// Makes `to` a checkout that has only the first patches, `count` of them.
     pub fn checkout(&self, repo: &Path, count: usize, to: &Path) -> Result<()> {
-        let files = self.patches.iter().take(count).flat_map(Patch::files);
+        let files = self.patches().take(count).flat_map(Patch::files);
         for file in files {
             let copy = to.join(file);
             fs::create_dir_all(copy.parent().context("a file has a folder")?)?;
             fs::copy(repo.join(file), copy).with_context(|| format!("cannot copy {file}"))?;
         }
         Ok(())
+    }
+}
+
+impl Series {
+    pub fn cover(&self, repo: &Path) -> Result<Message> {
+        split(&fs::read_to_string(repo.join(&self.cover))?)
     }
 }
 
@@ -267,11 +287,11 @@ fn is_trailer(line: &str) -> bool {
 mod tests {
     use super::*;
 
-    const TOML: &str = "cover = \"series/cover.txt\"\nprefix = \"PATCH\"\n\
-        trailers = [\"Assisted-by: LLM\"]\n\
-        [[patch]]\nmessage = \"series/1.msg\"\noverlay = [\"net/a.rs\"]\n\
+    const TOML: &str = "trailers = [\"Assisted-by: LLM\"]\n\
+        [[series]]\nname = \"a\"\ncover = \"series/cover.txt\"\nprefix = \"PATCH\"\n\
+        [[series.patch]]\nmessage = \"series/1.msg\"\noverlay = [\"net/a.rs\"]\n\
         patches = [\"patches/1.patch\"]\n\
-        [[patch]]\nmessage = \"series/2.msg\"\npatches = [\"patches/2.patch\"]\n";
+        [[series.patch]]\nmessage = \"series/2.msg\"\npatches = [\"patches/2.patch\"]\n";
 
     fn checkout(toml: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -303,11 +323,12 @@ mod tests {
     fn complete_manifest() {
         let dir = checkout(TOML);
         let manifest = Manifest::read(dir.path()).unwrap();
-        assert_eq!(manifest.patches.len(), 2);
-        assert_eq!(manifest.patches[1].name(), "2");
-        let message = manifest.message(dir.path(), &manifest.patches[0]).unwrap();
+        let patches: Vec<_> = manifest.patches().collect();
+        assert_eq!(patches.len(), 2);
+        assert_eq!(patches[1].name(), "2");
+        let message = manifest.message(dir.path(), patches[0]).unwrap();
         assert_eq!(message, "x: one\n\nWhy one.\n\nAssisted-by: LLM\n");
-        assert_eq!(manifest.cover(dir.path()).unwrap().body, "Why.");
+        assert_eq!(manifest.series[0].cover(dir.path()).unwrap().body, "Why.");
     }
 
     #[test]
@@ -378,7 +399,9 @@ mod tests {
     #[test]
     fn unknown_key_and_empty_patch() {
         assert!(error(&checkout(&format!("{TOML}overlays = []\n"))).contains("overlays"));
-        let dir = checkout(&format!("{TOML}[[patch]]\nmessage = \"series/3.msg\"\n"));
+        let dir = checkout(&format!(
+            "{TOML}[[series.patch]]\nmessage = \"series/3.msg\"\n"
+        ));
         write(&dir, "series/3.msg", "x: three\n\nWhy.\n");
         assert!(error(&dir).contains("3 has no files"));
     }

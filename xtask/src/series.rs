@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The series as mails, and a build and boot at each of its patches.
+//! The series as mails, and a build and boot at each of their patches.
 //!
 //! The mails come from git itself: a scratch repository gets the pristine content of the touched
 //! files as its first commit, then one commit for each patch.
@@ -74,12 +74,14 @@ pub struct Mails<'a> {
     pub manifest: &'a Manifest,
 }
 
-/// $1 the folder for the mails, $2 what stands in the brackets of a subject.
+/// $1 the folder for the mails, $2 what stands in the brackets of a subject, $3 the commits.
 const FORMAT: &str = r#"
-git init -q --bare git
-git --git-dir=git fast-import --quiet < stream
+[ -d git ] || {
+    git init -q --bare git
+    git --git-dir=git fast-import --quiet < stream
+}
 git --git-dir=git -c core.abbrev=12 format-patch -q -o "$1" --subject-prefix="$2" \
-    --cover-letter --cover-from-description=subject --description-file=cover base..series
+    --cover-letter --cover-from-description=subject --description-file=cover "$3"
 "#;
 
 /// $1 and on: mails.
@@ -92,42 +94,61 @@ git am -q "$@"
 "#;
 
 impl Mails<'_> {
-    /// Writes the mails into an empty folder; returns them in order, the cover letter first.
-    pub fn write(&self, version: u32, to: &Path) -> Result<Vec<PathBuf>> {
+    /// Writes the mails into an empty folder, with a folder for each series; returns them in order,
+    /// of each series the cover letter first.
+    pub fn write(&self, version: u32, to: &Path) -> Result<Vec<Vec<PathBuf>>> {
         let work = tempfile::tempdir_in(&self.env.logs)?;
         let identity = Identity::of(&self.env.repo);
         let (base, commits) = self.commits(work.path())?;
         let mut stream = Stream::new(&identity);
-        stream.commit("base", "base\n", &base, None);
-        for (number, (message, files)) in commits.iter().enumerate() {
-            stream.commit("series", message, files, (number == 0).then_some("base"));
+        let mut before = "base";
+        stream.commit(before, "base\n", &base, None);
+        let mut rest = commits.iter();
+        for series in &self.manifest.series {
+            for (number, (message, files)) in rest.by_ref().take(series.patches.len()).enumerate() {
+                let from = (number == 0).then_some(before);
+                stream.commit(&series.name, message, files, from);
+            }
+            before = &series.name;
         }
         fs::write(work.path().join("stream"), stream.bytes)?;
-        let cover = self.manifest.cover(&self.env.repo)?;
-        let text = format!("{}\n\n{}\n", cover.subject, cover.body);
-        fs::write(work.path().join("cover"), text)?;
-        let prefix = match version {
-            1 => self.manifest.prefix.clone(),
-            _ => format!("{} v{version}", self.manifest.prefix),
-        };
-        let mut format = self.script(work.path(), FORMAT, &identity);
-        format.arg(to).arg(prefix);
-        proc::output(format).context("git cannot make the mails")?;
 
-        let mails = mails_in(to)?;
-        ensure!(
-            mails.len() == commits.len() + 1,
-            "git made {} mails of {} patches and a cover letter",
-            mails.len(),
-            commits.len()
-        );
-        let text = fs::read_to_string(&mails[0])?;
-        fs::write(&mails[0], with_base(&text, &self.base(&base)))?;
-        Ok(mails)
+        let mut all = Vec::new();
+        let mut before = "base";
+        let mut made_on = self.base(&base);
+        for (number, series) in (1..).zip(&self.manifest.series) {
+            let cover = series.cover(&self.env.repo)?;
+            let text = format!("{}\n\n{}\n", cover.subject, cover.body);
+            fs::write(work.path().join("cover"), text)?;
+            let prefix = match version {
+                1 => series.prefix.clone(),
+                _ => format!("{} v{version}", series.prefix),
+            };
+            let folder = to.join(format!("{number}-{}", series.name));
+            fs::create_dir(&folder)?;
+            let mut format = self.script(work.path(), FORMAT, &identity);
+            format.arg(&folder).arg(prefix);
+            format.arg(format!("{before}..{}", series.name));
+            proc::output(format).context("git cannot make the mails")?;
+
+            let mails = mails_in(&folder)?;
+            ensure!(
+                mails.len() == series.patches.len() + 1,
+                "git made {} mails of {} patches and a cover letter",
+                mails.len(),
+                series.patches.len()
+            );
+            let text = fs::read_to_string(&mails[0])?;
+            fs::write(&mails[0], with_base(&text, &made_on))?;
+            made_on = format!("{made_on}\nwith the series: {}", cover.subject);
+            before = &series.name;
+            all.push(mails);
+        }
+        Ok(all)
     }
 
-    /// Fails unless `git am` of the mails on the pristine source gives the work tree.
-    pub fn give(&self, tree: &Tree, mails: &[PathBuf]) -> Result<()> {
+    /// Fails unless `git am` of these patches on the pristine source gives the work tree.
+    pub fn give(&self, tree: &Tree, patches: &[&PathBuf]) -> Result<()> {
         let work = tempfile::tempdir_in(&self.env.logs)?;
         let identity = Identity::of(&self.env.repo);
         let (base, _) = self.commits(&work.path().join("stages"))?;
@@ -135,7 +156,7 @@ impl Mails<'_> {
         stream.commit("base", "base\n", &base, None);
         fs::write(work.path().join("stream"), stream.bytes)?;
         let mut am = self.script(work.path(), AM, &identity);
-        am.args(&mails[1..]);
+        am.args(patches);
         proc::output(am).context("git am")?;
 
         let am = work.path().join("am");
@@ -165,7 +186,7 @@ impl Mails<'_> {
         let mut before = Content::new();
         let mut commits = Vec::new();
         let stage = work.join("stage");
-        for (index, patch) in self.manifest.patches.iter().enumerate() {
+        for (index, patch) in self.manifest.patches().enumerate() {
             self.manifest.checkout(repo, index + 1, &stage)?;
             let after = tree::content(&stage, &self.source.path)?;
             let mut changed = Content::new();
@@ -342,8 +363,8 @@ fn bisect(
     writeln!(base, "CONFIG_WERROR=y")?;
     drop(base);
 
-    let count = manifest.patches.len();
-    for (index, patch) in manifest.patches.iter().enumerate() {
+    let count = manifest.patches().count();
+    for (index, patch) in manifest.patches().enumerate() {
         let number = index + 1;
         manifest.checkout(&env.repo, number, &inner.repo)?;
         let at = || format!("at patch {number}, {}", patch.name());
