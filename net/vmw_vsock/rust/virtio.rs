@@ -12,7 +12,7 @@ use kernel::{
             SkBuff,
             SkBuffOwner,
             SkBuffQueue,
-            SkBuffRef, //
+            SkBuffSlice, //
         },
         sock::{
             Sock,
@@ -22,6 +22,10 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
+        atomic::{
+            atomic_load,
+            Relaxed, //
+        },
         SpinLockBh,
         SpinLockBhGuard, //
     },
@@ -31,6 +35,8 @@ use core::{
     mem::ManuallyDrop,
     ptr::NonNull, //
 };
+
+use pin_init::stack_pin_init;
 
 mod egress;
 
@@ -201,6 +207,12 @@ impl Header {
         self.0.flags |= end.to_le();
         self
     }
+
+    /// That of a packet to which the one with `next` was appended.
+    fn joined(mut self, next: Header) -> Self {
+        self.0.len = self.len().wrapping_add(next.len()).to_le();
+        self.with_end(next.end())
+    }
 }
 
 /// What a socket counts of its receive queue, in bytes, modulo 2^32.
@@ -301,9 +313,8 @@ impl Drop for Credit {
         let is_news = counters.is_news(rx.last_fwd_cnt(), rx.buf_alloc(), vsk.is_record_socket());
         drop(rx);
 
-        if is_news && vsk.sk.is_established() {
-            // Without memory the peer learns it with the next packet that goes to it.
-            let _ = vsk.send_credit_update();
+        if is_news && vsk.sk.is_established() && vsk.send_credit_update() == Err(ENOMEM) {
+            vsk.send_credit_update_later();
         }
     }
 }
@@ -369,12 +380,12 @@ impl Drop for Place<'_> {
         let counters = rx.counters().without(self.unread);
         rx.set_counters(counters);
         if self.header.ends_record() {
-            rx.end_record(self.header.end());
+            rx.lose_record();
         }
     }
 }
 
-/// A packet that no verdict has seen.
+/// A packet that no verdict has seen, or all packets of a record.
 pub(crate) struct Unjudged<'a> {
     skb: SkBuff,
     place: Place<'a>,
@@ -382,22 +393,109 @@ pub(crate) struct Unjudged<'a> {
 
 /// The packets that no verdict has seen, while it goes through them.
 ///
+/// They are accounted for as if they were in the receive queue. Dropping it puts back what is left.
+///
 /// # Invariants
 ///
-/// The packets come from the end of the receive queue of one socket, in order, and are unchanged.
-#[pin_data]
-pub(crate) struct UnjudgedQueue {
+/// The packets come from the end of the receive queue of `vsk`, in order, and are unchanged.
+#[pin_data(PinnedDrop)]
+pub(crate) struct UnjudgedQueue<'a> {
+    vsk: &'a VirtioRef<'a>,
     #[pin]
     queue: SkBuffQueue,
 }
 
-impl UnjudgedQueue {
-    /// Makes an empty one, for [`VirtioRef::take_unjudged`] to fill.
-    pub(crate) fn new() -> impl PinInit<Self> {
-        // INVARIANT: There is no packet.
-        pin_init!(Self {
-            queue <- SkBuffQueue::new(),
-        })
+impl<'a> UnjudgedQueue<'a> {
+    /// Takes all packets that no verdict has seen out of the receive queue. Does not sleep.
+    pub(crate) fn fill(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        let mut rx = this.vsk.lock_rx();
+        while let Some(packet) = rx.pop_back() {
+            if packet.cb().judged {
+                rx.push_back(packet);
+                break;
+            }
+            // INVARIANT: The packet comes before those that are there.
+            this.queue.as_mut().push_front(packet.0);
+        }
+    }
+
+    fn pop_front(self: Pin<&mut Self>) -> Option<Packet> {
+        let skb = self.project().queue.pop_front()?;
+        // SAFETY: By the type invariant.
+        Some(unsafe { Packet::from_skb(skb) })
+    }
+
+    /// Takes the next packet for the verdict, without what the owner has read of it, or the next
+    /// record.
+    ///
+    /// If there is no memory to take that off, the packet stays the owner's, who has begun to read
+    /// it, and the one behind it is next. Does not sleep.
+    pub(crate) fn next(mut self: Pin<&mut Self>) -> Option<Unjudged<'a>> {
+        let vsk = self.vsk;
+        loop {
+            let mut packet = if vsk.0.is_record_socket() {
+                self.as_mut().pop_record()?
+            } else {
+                self.as_mut().pop_front()?
+            };
+            let header = packet.header();
+            let offset = packet.cb().offset;
+            if packet.0.pull(offset).is_err() {
+                packet.set_judged();
+                vsk.lock_rx().push_back(packet);
+                continue;
+            }
+            let Packet(mut skb) = packet;
+            let unread = skb.len();
+            // INVARIANT: The socket is the one of the queue, which counted the packet.
+            let credit = Credit {
+                sk: vsk.sk().into(),
+                bytes: header.len(),
+            };
+            // SAFETY: The verdict, the backlog of a psock and the target of a redirect free a
+            // packet or give it to another socket in a task. A credit asks for no more.
+            let credit = unsafe { skb.set_owner(credit) }.err();
+            let place = Place {
+                vsk,
+                header,
+                unread,
+                credit,
+            };
+            return Some(Unjudged { skb, place });
+        }
+    }
+
+    /// Takes the packets of the next record as one, so that a verdict is about a whole record.
+    ///
+    /// A record whose end has not come yet, which is the last then, goes back to the receive queue.
+    fn pop_record(mut self: Pin<&mut Self>) -> Option<Packet> {
+        let mut record = self.as_mut().pop_front()?;
+        let mut header = record.header();
+        stack_pin_init!(let rest = SkBuffQueue::new());
+        while !header.ends_record() {
+            let Some(packet) = self.as_mut().pop_front() else {
+                let mut rx = self.vsk.lock_rx();
+                rx.push_back(record);
+                rx.append(rest);
+                return None;
+            };
+            header = header.joined(packet.header());
+            rest.as_mut().push_back(packet.0);
+        }
+        // SAFETY: The head of a packet is not shared, and one that was received is charged to
+        // nobody. The peer had credit for all bytes, which is at most the size of the buffer.
+        unsafe { record.0.append(rest) };
+        record.set_header(header);
+        Some(record)
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for UnjudgedQueue<'_> {
+    fn drop(self: Pin<&mut Self>) {
+        let this = self.project();
+        this.vsk.lock_rx().append(this.queue);
     }
 }
 
@@ -487,55 +585,13 @@ impl<'a> VirtioRef<'a> {
         self.0.lock_rx()
     }
 
-    /// Moves the packets that no verdict has seen from the end of the receive queue to `to`.
-    ///
-    /// They are still accounted for as if they were in the queue: [`Self::next`] has to be called
-    /// for all of them. Does not sleep.
-    pub(crate) fn take_unjudged(&self, to: Pin<&mut UnjudgedQueue>) {
-        let mut to = to.project();
-        let mut rx = self.lock_rx();
-        while let Some(packet) = rx.pop_back() {
-            if packet.cb().judged {
-                rx.push_back(packet);
-                break;
-            }
-            // INVARIANT: The packet comes before those that are there.
-            to.queue.as_mut().push_front(packet.0);
-        }
-    }
-
-    /// Takes the next packet for the verdict, without what the owner has read of it.
-    ///
-    /// If there is no memory to take that off, the packet stays the owner's, who has begun to read
-    /// it, and the one behind it is next. Does not sleep.
-    pub(crate) fn next(&self, from: Pin<&mut UnjudgedQueue>) -> Option<Unjudged<'_>> {
-        let mut from = from.project();
-        loop {
-            let skb = from.queue.as_mut().pop_front()?;
-            // SAFETY: By the invariant of the queue.
-            let mut packet = unsafe { Packet::from_skb(skb) };
-            let header = packet.header();
-            let offset = packet.cb().offset;
-            if packet.0.pull(offset).is_err() {
-                packet.set_judged();
-                self.lock_rx().push_back(packet);
-                continue;
-            }
-            let Packet(mut skb) = packet;
-            let unread = skb.len();
-            // INVARIANT: The socket is the one of the queue, which counted the packet.
-            let credit = Credit {
-                sk: self.sk().into(),
-                bytes: header.len(),
-            };
-            let place = Place {
-                vsk: self,
-                header,
-                unread,
-                credit: skb.set_owner(credit).err(),
-            };
-            return Some(Unjudged { skb, place });
-        }
+    /// Makes a queue of the packets that no verdict has seen, for [`UnjudgedQueue::fill`] to fill.
+    pub(crate) fn unjudged(&self) -> impl PinInit<UnjudgedQueue<'_>> {
+        // INVARIANT: There is no packet.
+        pin_init!(UnjudgedQueue {
+            vsk: self,
+            queue <- SkBuffQueue::new(),
+        })
     }
 
     /// Returns whether the owner can read: as much as it waits for (`SO_RCVLOWAT`), or a record.
@@ -578,6 +634,13 @@ impl RxState<'_> {
         self.queue().push_back(packet.0);
     }
 
+    /// Puts packets of the receive queue back at its end.
+    fn append(&mut self, mut packets: Pin<&mut SkBuffQueue>) {
+        while let Some(skb) = packets.as_mut().pop_front() {
+            self.queue().push_back(skb);
+        }
+    }
+
     fn counters(&self) -> Counters {
         let vvs = self.vvs.as_ptr();
         Counters {
@@ -600,8 +663,8 @@ impl RxState<'_> {
 
     /// The size of the receive buffer, in bytes.
     fn buf_alloc(&self) -> u32 {
-        // SAFETY: As above.
-        unsafe { (*self.vvs.as_ptr()).buf_alloc }
+        // SAFETY: By the type invariant `vvs` is valid; C writes the word as one.
+        unsafe { atomic_load(&raw mut (*self.vvs.as_ptr()).buf_alloc, Relaxed) }
     }
 
     /// The number of whole records.
@@ -622,22 +685,8 @@ impl RxState<'_> {
         unsafe { (*vvs).fwd_cnt = counters.fwd_cnt };
     }
 
-    /// Accounts for the end of a record whose last packet the verdict took.
-    ///
-    /// What it left of the record ends with the packet that is the last now, so that the owner can
-    /// read it and the next record is not glued to it. If nothing is left, there is no record.
-    fn end_record(&mut self, end: u32) {
-        if let Some(mut last) = self.pop_back() {
-            let header = last.header();
-            let left = !header.ends_record();
-            if left {
-                last.set_header(header.with_end(end));
-            }
-            self.push_back(last);
-            if left {
-                return;
-            }
-        }
+    /// Accounts for a record that left the queue unread.
+    fn lose_record(&mut self) {
         // SAFETY: By the type invariant `vvs` is valid, and `rx_lock`, which protects the field, is
         // held.
         let msg_count = unsafe { &mut (*self.vvs.as_ptr()).msg_count };
@@ -759,6 +808,22 @@ mod tests {
             // A small buffer.
             assert!(counters(1, 1).is_news(0, 4096, records));
         }
+    }
+
+    #[test]
+    fn record_is_as_long_as_its_packets() {
+        let header = |len: u32, flags: u32| {
+            Header(bindings::virtio_vsock_hdr {
+                len: len.to_le(),
+                flags: flags.to_le(),
+                ..Default::default()
+            })
+        };
+        let record = header(MAX_PACKET, 0).joined(header(MAX_PACKET, 0));
+        assert!(!record.ends_record());
+        let record = record.joined(header(1, EOM | EOR));
+        assert_eq!(record.len(), 2 * MAX_PACKET + 1);
+        assert_eq!(record.end(), EOM | EOR);
     }
 
     #[test]

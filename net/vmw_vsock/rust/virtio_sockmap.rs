@@ -22,12 +22,10 @@ use kernel::{
             PsockRef,
             ReadActor, //
         },
-        skbuff::SkBuffRef, //
+        skbuff::SkBuffSlice, //
     },
     prelude::*, //
 };
-
-use core::ptr::NonNull;
 
 use pin_init::stack_pin_init;
 
@@ -35,12 +33,12 @@ mod virtio;
 
 use virtio::{
     Kept,
-    UnjudgedQueue,
     VirtioRef,
     VirtioSock, //
 };
 
-/// Gives all packets in the receive queue that no verdict has seen to `actor`, which runs one.
+/// Gives all packets in the receive queue that no verdict has seen to `actor`, which runs one. Of
+/// records, those that have come to their end, each as one packet.
 ///
 /// Wakes the owner if there is more to read then. A packet that is gone holds its credit until its
 /// target has consumed it. No spinlock is held while the actor runs. May sleep.
@@ -53,10 +51,10 @@ fn read_skb(vsk: &VirtioRef<'_>, actor: ReadActor<'_>) {
     };
 
     // Packets only come in under the socket lock, so the loop ends.
-    stack_pin_init!(let unjudged = UnjudgedQueue::new());
+    stack_pin_init!(let unjudged = vsk.unjudged());
+    unjudged.as_mut().fill();
     let mut lost_any = false;
-    vsk.take_unjudged(unjudged.as_mut());
-    while let Some(packet) = vsk.next(unjudged.as_mut()) {
+    while let Some(packet) = unjudged.as_mut().next() {
         let (skb, place) = packet.into_parts();
         if lost_any {
             // What came after a gap must not be read.
@@ -125,9 +123,8 @@ pub unsafe extern "C" fn virtio_transport_skb_enqueue(
     from_result(|| {
         // SAFETY: By the safety requirements.
         let vsk = unsafe { VirtioSock::from_raw(vsk) }?;
-        let skb = NonNull::new(skb).ok_or(EINVAL)?;
         // SAFETY: By the safety requirements.
-        let skb = unsafe { SkBuffRef::from_raw(skb) };
-        Ok(c_int::try_from(vsk.enqueue(&skb, off, len, all)?)?)
+        let data = unsafe { SkBuffSlice::from_raw(skb, off, len) }?;
+        Ok(c_int::try_from(vsk.enqueue(data, all)?)?)
     })
 }

@@ -8,7 +8,7 @@ use kernel::{
     bindings,
     error::to_result,
     net::{
-        skbuff::SkBuffRef,
+        skbuff::SkBuffSlice,
         sock::{
             Sock,
             SockType, //
@@ -98,7 +98,7 @@ pub(crate) fn native_recvmsg(
     })
 }
 
-/// Sends `len` bytes of a buffer from `offset` on, or what there is space for. Does not sleep.
+/// Sends bytes of a buffer: all, or without `all` what there is space for. Does not sleep.
 ///
 /// # Errors
 ///
@@ -110,13 +110,7 @@ pub(crate) fn native_recvmsg(
 ///
 /// The socket is in a sockmap, and so it is connected or was: it keeps its transport. The caller is
 /// a task.
-pub(crate) unsafe fn send_skb(
-    sk: &Sock,
-    skb: &SkBuffRef<'_>,
-    offset: u32,
-    len: u32,
-    all: bool,
-) -> Result<u32> {
+pub(crate) unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
     let vsk = vsock_sk(sk)?;
     match sk.pending_error() {
         None => {}
@@ -137,7 +131,7 @@ pub(crate) unsafe fn send_skb(
     let transport = unsafe { (*vsk).transport.as_ref() }.ok_or(ENODEV)?;
     let skb_enqueue = transport.skb_enqueue.ok_or(EOPNOTSUPP)?;
     // SAFETY: The socket is one of the transport, and live; the buffer is valid during the call.
-    let sent = unsafe { skb_enqueue(vsk, skb.as_raw(), offset, len, all) };
+    let sent = unsafe { skb_enqueue(vsk, data.as_raw(), data.offset(), data.len(), all) };
     to_result(sent.min(0))?;
     Ok(u32::try_from(sent)?)
 }

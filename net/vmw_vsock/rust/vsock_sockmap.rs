@@ -16,7 +16,7 @@ use kernel::{
             SockmapOps,
             SockmapProto, //
         },
-        skbuff::SkBuffRef,
+        skbuff::SkBuffSlice,
         sock::Sock,
         socket::{
             MsgHdr,
@@ -54,15 +54,9 @@ impl SockmapOps for Vsock {
         vsock::native_recvmsg(socket, msg, len, flags)
     }
 
-    unsafe fn send_skb(
-        sk: &Sock,
-        skb: &SkBuffRef<'_>,
-        offset: u32,
-        len: u32,
-        all: bool,
-    ) -> Result<u32> {
+    unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
         // SAFETY: The socket is in a sockmap, and the caller a task.
-        unsafe { vsock::send_skb(sk, skb, offset, len, all) }
+        unsafe { vsock::send_skb(sk, data, all) }
     }
 }
 

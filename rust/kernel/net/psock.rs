@@ -15,7 +15,7 @@ use crate::{
     net::{
         skbuff::{
             SkBuff,
-            SkBuffRef, //
+            SkBuffSlice, //
         },
         sock::Sock,
         socket::{
@@ -203,7 +203,7 @@ pub trait SockmapOps {
     /// What `recvmsg(2)` is to return.
     fn recvmsg(socket: &Socket, msg: Pin<&mut MsgHdr>, len: usize, flags: c_int) -> Result<usize>;
 
-    /// Sends `len` bytes of a buffer that was redirected to the socket, from `offset` on.
+    /// Sends bytes of a buffer that was redirected to the socket.
     ///
     /// If there is no space for all, sends as many as there is space for, or with `all` none; a
     /// record is sent as a whole or not at all. Returns how many, at least one. Must not sleep:
@@ -218,13 +218,7 @@ pub trait SockmapOps {
     /// # Safety
     ///
     /// The socket is in a sockmap, and does not leave it during the call.
-    unsafe fn send_skb(
-        sk: &Sock,
-        skb: &SkBuffRef<'_>,
-        offset: u32,
-        len: u32,
-        all: bool,
-    ) -> Result<u32>;
+    unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Result<u32>;
 }
 
 /// The `struct proto` that the sockets of a protocol have while they are in a sockmap.
@@ -385,11 +379,10 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
         from_result(|| {
             // SAFETY: The psock is valid, and holds a reference to its socket.
             let sk = unsafe { Sock::from_raw((*psock).sk) };
-            let skb = NonNull::new(skb).ok_or(EINVAL)?;
             // SAFETY: By the safety requirements.
-            let skb = unsafe { SkBuffRef::from_raw(skb) };
+            let data = unsafe { SkBuffSlice::from_raw(skb, off, len) }?;
             // SAFETY: By the safety requirements.
-            let sent = unsafe { T::send_skb(sk, &skb, off, len, all) }?;
+            let sent = unsafe { T::send_skb(sk, data, all) }?;
             Ok(c_int::try_from(sent)?)
         })
     }

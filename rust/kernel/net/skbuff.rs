@@ -29,8 +29,7 @@ use core::{
 
 /// What a buffer holds until it is freed, or given to another socket, and drops then.
 ///
-/// That is a reference to a socket and a number, so that no memory is needed for it. Who gives it
-/// to a buffer sees to it that the buffer is freed where dropping it is fine.
+/// That is a reference to a socket and a number, so that no memory is needed for it.
 pub trait SkBuffOwner: Send + 'static {
     /// Takes the value apart.
     fn into_parts(self) -> (ARef<Sock>, usize);
@@ -113,6 +112,41 @@ impl SkBuff {
         Ok(())
     }
 
+    /// Puts the buffers of a queue behind the data of this one, as a list of fragments.
+    ///
+    /// Does not sleep, nor allocate.
+    ///
+    /// # Safety
+    ///
+    /// The head of this buffer is not shared, and the buffer not charged to a socket, as it grows.
+    /// All buffers together have at most [`u32::MAX`] bytes.
+    pub unsafe fn append(&mut self, mut others: Pin<&mut SkBuffQueue>) {
+        // SAFETY: The shared info of a valid buffer is.
+        let mut end = unsafe { &raw mut (*self.shinfo()).frag_list };
+        // SAFETY: `end` is a link of the list, which is ours as the head is.
+        while let Some(last) = NonNull::new(unsafe { *end }) {
+            // SAFETY: What is in the list is valid.
+            end = unsafe { &raw mut (*last.as_ptr()).__bindgen_anon_1.__bindgen_anon_1.next };
+        }
+        while let Some(other) = others.as_mut().pop_front() {
+            let bytes = other.len();
+            let other = other.into_raw();
+            // SAFETY: The buffer is valid.
+            let truesize = unsafe { (*other).truesize };
+            // SAFETY: `end` is the end of the list; `other` was the first of a queue, so that it
+            // has no next one now.
+            unsafe { *end = other };
+            // SAFETY: `other` is valid, and in the list.
+            end = unsafe { &raw mut (*other).__bindgen_anon_1.__bindgen_anon_1.next };
+            // SAFETY: The buffer is valid and ours alone, and the list has that many bytes more.
+            unsafe { (*self.as_raw()).len += bytes };
+            // SAFETY: As above.
+            unsafe { (*self.as_raw()).data_len += bytes };
+            // SAFETY: As above.
+            unsafe { (*self.as_raw()).truesize += truesize };
+        }
+    }
+
     /// Makes sure that the head of the buffer is not shared, and has `bytes` bytes before the data.
     ///
     /// May sleep, to allocate when the head has to move.
@@ -185,7 +219,11 @@ impl SkBuff {
     ///
     /// `owner` itself, if the buffer holds pages of user space (`MSG_ZEROCOPY`) or has clones: then
     /// there is no place for it.
-    pub fn set_owner<T: SkBuffOwner>(&mut self, owner: T) -> Result<(), T> {
+    ///
+    /// # Safety
+    ///
+    /// The buffer is only freed, or given to another socket, where a `T` may be dropped.
+    pub unsafe fn set_owner<T: SkBuffOwner>(&mut self, owner: T) -> Result<(), T> {
         // SAFETY: The buffer is valid by the type invariant.
         let zerocopy = !unsafe { bindings::skb_zcopy(self.as_raw()) }.is_null();
         // SAFETY: As above.
@@ -230,7 +268,7 @@ impl SkBuff {
     ///
     /// # Errors
     ///
-    /// [`ENOMEM`] without memory.
+    /// [`ENOMEM`] without memory, [`EINVAL`] if that is too much.
     pub fn new(headroom: u32) -> Result<Self> {
         Self::alloc(headroom, 0, 0)
     }
@@ -239,6 +277,8 @@ impl SkBuff {
     /// fragments.
     fn alloc(headroom: u32, linear: u32, paged: u32) -> Result<Self> {
         let head = headroom.checked_add(linear).ok_or(EINVAL)?;
+        // Its parts are given to C as one.
+        c_int::try_from(head)?;
         let mut err = 0;
         // SAFETY: `err` is valid for a write, and the flags do not let the function sleep.
         let skb = unsafe {
@@ -291,14 +331,17 @@ unsafe extern "C" fn drop_owner<T: SkBuffOwner>(skb: *mut bindings::sk_buff) {
     drop(unsafe { T::from_parts(sk, number) });
 }
 
-/// A socket buffer that belongs to somebody else, lent for a call.
+/// Bytes of a socket buffer that belongs to somebody else, lent for a call.
 ///
 /// # Invariants
 ///
 /// The pointer is to a valid `struct sk_buff`, which nobody changes or frees during `'a`. It has no
-/// `dst` or a counted one.
-pub struct SkBuffRef<'a> {
+/// `dst` or a counted one. `offset + len` is at most its length.
+#[derive(Clone, Copy)]
+pub struct SkBuffSlice<'a> {
     skb: NonNull<bindings::sk_buff>,
+    offset: u32,
+    len: u32,
     _lent: PhantomData<&'a bindings::sk_buff>,
 }
 
@@ -313,20 +356,67 @@ const COPY_MAX: u32 = PAGE_SIZE as u32;
 /// Up to this many bytes are copied to a linear buffer, which with its overhead fits in four pages.
 const LINEAR_MAX: u32 = 3 * PAGE_SIZE as u32;
 
-impl SkBuffRef<'_> {
-    /// Makes a reference from a pointer that C code passed in.
+impl SkBuffSlice<'_> {
+    /// Makes a slice of `len` bytes, from `offset` on, of a buffer that C code passed in.
+    ///
+    /// # Errors
+    ///
+    /// [`EINVAL`] if the buffer does not have them.
     ///
     /// # Safety
     ///
-    /// `skb` must be valid, and nobody may change or free it during the lifetime of the reference.
-    /// Its `dst` must not be the target of a redirect: that has the same place.
-    #[inline]
-    pub unsafe fn from_raw(skb: NonNull<bindings::sk_buff>) -> Self {
-        // INVARIANT: By the safety requirements.
-        Self {
-            skb,
-            _lent: PhantomData,
+    /// `skb` must be null or valid, and nobody may change or free it during the lifetime of the
+    /// slice. Its `dst` must not be the target of a redirect: that has the same place.
+    pub unsafe fn from_raw(skb: *mut bindings::sk_buff, offset: u32, len: u32) -> Result<Self> {
+        let skb = NonNull::new(skb).ok_or(EINVAL)?;
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        // SAFETY: The buffer is valid.
+        if end > unsafe { (*skb.as_ptr()).len } {
+            return Err(EINVAL);
         }
+        // INVARIANT: By the safety requirements, and the check.
+        Ok(Self {
+            skb,
+            offset,
+            len,
+            _lent: PhantomData,
+        })
+    }
+
+    /// Returns `len` bytes of this slice, from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// [`EINVAL`] if it does not have them.
+    pub fn part(&self, offset: u32, len: u32) -> Result<Self> {
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        if end > self.len {
+            return Err(EINVAL);
+        }
+        // INVARIANT: This slice has the bytes, so that the sum is in the buffer.
+        Ok(Self {
+            offset: self.offset + offset,
+            len,
+            ..*self
+        })
+    }
+
+    /// Returns the number of bytes.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Returns whether there are no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns where in the buffer the bytes begin.
+    #[inline]
+    pub fn offset(&self) -> u32 {
+        self.offset
     }
 
     /// Returns a pointer for calls that borrow the buffer.
@@ -340,15 +430,16 @@ impl SkBuffRef<'_> {
         unsafe { bindings::skb_shinfo(self.skb.as_ptr()) }
     }
 
-    fn len(&self) -> u32 {
+    /// The number of bytes of the buffer.
+    fn buffer_len(&self) -> u32 {
         // SAFETY: The buffer is valid by the type invariant.
         unsafe { (*self.skb.as_ptr()).len }
     }
 
-    /// The number of bytes that are not in fragments.
+    /// The number of bytes of the buffer that are not in fragments.
     fn head_len(&self) -> u32 {
         // SAFETY: The buffer is valid by the type invariant.
-        self.len()
+        self.buffer_len()
             .saturating_sub(unsafe { (*self.skb.as_ptr()).data_len })
     }
 
@@ -363,8 +454,7 @@ impl SkBuffRef<'_> {
         !zerocopy && readable && !listed
     }
 
-    /// Makes a buffer of its own with `len` bytes of this one, from `offset` on, and `headroom`
-    /// bytes before them.
+    /// Makes a buffer with these bytes, and room for `headroom` bytes before them.
     ///
     /// The bytes are either all in the linear part or all in fragments. With `share`, pages are
     /// shared where copying costs more, for who only reads them; the new buffer has the fragments
@@ -372,22 +462,19 @@ impl SkBuffRef<'_> {
     ///
     /// # Errors
     ///
-    /// [`ENOMEM`] without memory, [`EINVAL`] if there are not that many bytes.
-    pub fn slice(&self, offset: u32, len: u32, headroom: u32, share: bool) -> Result<SkBuff> {
-        let end = offset.checked_add(len).ok_or(EINVAL)?;
-        if end > self.len() {
-            return Err(EINVAL);
-        }
+    /// [`ENOMEM`] without memory, [`EINVAL`] if there is too much.
+    pub fn to_skb(&self, headroom: u32, share: bool) -> Result<SkBuff> {
+        let Self { offset, len, .. } = *self;
         let in_head = self.head_len().saturating_sub(offset).min(len);
         let share = share && len > COPY_MAX && self.is_shareable();
 
-        if share && in_head > COPY_MAX && offset == 0 && len == self.len() {
+        if share && in_head > COPY_MAX && len == self.buffer_len() {
             return self.wrap(headroom);
         }
         if share && in_head < len {
             let mut skb = SkBuff::alloc(headroom, 0, in_head)?;
-            self.copy_to_frags(&mut skb, offset)?;
-            match self.share_frags(&mut skb, offset + in_head, end) {
+            self.copy_to_frags(&mut skb)?;
+            match self.share_frags(&mut skb, offset + in_head) {
                 // There are more of them than a buffer can hold.
                 Err(EMSGSIZE) => {}
                 result => return result.map(|()| skb),
@@ -396,7 +483,7 @@ impl SkBuffRef<'_> {
 
         if len > LINEAR_MAX {
             let mut skb = SkBuff::alloc(headroom, 0, len)?;
-            self.copy_to_frags(&mut skb, offset)?;
+            self.copy_to_frags(&mut skb)?;
             return Ok(skb);
         }
         let skb = SkBuff::alloc(headroom, len, 0)?;
@@ -409,7 +496,7 @@ impl SkBuffRef<'_> {
         Ok(skb)
     }
 
-    /// Makes a buffer that has a clone of this one as its data, so that no byte is copied.
+    /// Makes a buffer that has a clone of the whole one as its data, so that no byte is copied.
     fn wrap(&self, headroom: u32) -> Result<SkBuff> {
         let skb = SkBuff::alloc(headroom, 0, 0)?;
         // SAFETY: The buffer is valid by the type invariant, and the flags do not let it sleep.
@@ -418,9 +505,9 @@ impl SkBuffRef<'_> {
         // SAFETY: The new buffer is ours, and the clone becomes its own.
         unsafe { (*skb.shinfo()).frag_list = clone };
         // SAFETY: The new buffer is ours, and has these bytes.
-        unsafe { (*skb.as_raw()).len = self.len() };
+        unsafe { (*skb.as_raw()).len = self.buffer_len() };
         // SAFETY: As above.
-        unsafe { (*skb.as_raw()).data_len = self.len() };
+        unsafe { (*skb.as_raw()).data_len = self.buffer_len() };
         // SAFETY: The clone is valid.
         let truesize = unsafe { (*clone).truesize };
         // SAFETY: The new buffer is ours.
@@ -428,9 +515,9 @@ impl SkBuffRef<'_> {
         Ok(skb)
     }
 
-    /// Copies as many bytes to the fragments of `skb` as these have room for, from `offset` on.
-    fn copy_to_frags(&self, skb: &mut SkBuff, offset: u32) -> Result {
-        let mut at = offset;
+    /// Copies as many bytes to the fragments of `skb` as these have room for.
+    fn copy_to_frags(&self, skb: &mut SkBuff) -> Result {
+        let mut at = self.offset;
         // SAFETY: The buffer is ours, and keeps its fragments during the loop.
         for frag in unsafe { frags(skb.shinfo()) } {
             // SAFETY: The fragment is valid, and was allocated with an address.
@@ -446,12 +533,16 @@ impl SkBuffRef<'_> {
         Ok(())
     }
 
-    /// Adds references to the fragments that hold the bytes from `at` to `end` to `skb`.
+    /// Adds references to the fragments that hold the bytes from `at` in the buffer on to `skb`.
     ///
     /// # Errors
     ///
     /// [`EMSGSIZE`] if there are too many.
-    fn share_frags(&self, skb: &mut SkBuff, mut at: u32, end: u32) -> Result {
+    fn share_frags(&self, skb: &mut SkBuff, mut at: u32) -> Result {
+        let end = self.offset + self.len;
+        // SAFETY: `skb` is ours, so that nobody else has its shared info. Who would write to the
+        // pages copies them first, then.
+        unsafe { (*skb.shinfo()).flags |= bindings::SKBFL_SHARED_FRAG as u8 };
         let mut frag_start = self.head_len();
         // SAFETY: By the type invariant the buffer keeps its fragments.
         for frag in unsafe { frags(self.shinfo()) } {

@@ -17,7 +17,10 @@ use crate::{
     types::Opaque, //
 };
 
-use core::ptr::NonNull;
+use core::{
+    mem::transmute,
+    ptr::NonNull, //
+};
 
 /// The type of a socket, the second argument of `socket(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +42,8 @@ const _: () = assert!(size_of::<bindings::sock>() == bindings::SIZEOF_SOCK);
 ///
 /// # Invariants
 ///
-/// Wraps an initialised `struct sock` that lives at least as long as the reference.
+/// Wraps an initialised `struct sock` to which somebody holds a counted reference as long as this
+/// one lives.
 #[repr(transparent)]
 pub struct Sock(Opaque<bindings::sock>);
 
@@ -70,7 +74,8 @@ impl Sock {
     ///
     /// # Safety
     ///
-    /// `ptr` must point to an initialised `struct sock` that is not freed during `'a`.
+    /// `ptr` must point to an initialised `struct sock` to which somebody holds a counted reference
+    /// during `'a`.
     #[inline]
     pub unsafe fn from_raw<'a>(ptr: *mut bindings::sock) -> &'a Self {
         // SAFETY: The caller promises a live `struct sock`; `Self` is a transparent wrapper.
@@ -86,9 +91,10 @@ impl Sock {
     /// Returns the address family, `AF_*`.
     #[inline]
     pub fn family(&self) -> u16 {
-        // SAFETY: The socket is live by the type invariant, and the family is set before the
-        // socket is reachable and constant from then on.
-        unsafe { (*self.as_raw()).__sk_common.skc_family }
+        // SAFETY: The socket is live by the type invariant.
+        let family = unsafe { &raw mut (*self.as_raw()).__sk_common.skc_family };
+        // SAFETY: As above. `IPV6_ADDRFORM` changes the field, as one.
+        (unsafe { atomic_load(family.cast::<i16>(), Relaxed) }) as u16
     }
 
     /// Returns the type of the socket.
@@ -109,9 +115,18 @@ impl Sock {
     /// Does not sleep.
     #[inline]
     pub fn wake_waiters(&self) {
-        // SAFETY: The socket is live by the type invariant; the callback is set for its lifetime.
-        if let Some(state_change) = unsafe { (*self.as_raw()).sk_state_change } {
-            // SAFETY: As above. The function may be called in any context.
+        // SAFETY: The socket is live by the type invariant.
+        let state_change = unsafe { &raw mut (*self.as_raw()).sk_state_change };
+        // SAFETY: As above. Who puts a callback of its own there writes a pointer.
+        let state_change = unsafe { atomic_load(state_change.cast::<*mut c_void>(), Relaxed) };
+        // SAFETY: The field has this type; null is none.
+        let state_change = unsafe {
+            transmute::<*mut c_void, Option<unsafe extern "C" fn(*mut bindings::sock)>>(
+                state_change,
+            )
+        };
+        if let Some(state_change) = state_change {
+            // SAFETY: The function may be called in any context.
             unsafe { state_change(self.as_raw()) };
         }
     }

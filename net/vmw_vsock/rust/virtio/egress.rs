@@ -15,8 +15,6 @@ use kernel::bindings::{
     virtio_vsock_type_VIRTIO_VSOCK_TYPE_STREAM as TYPE_STREAM, //
 };
 
-use pin_init::stack_pin_init;
-
 /// A packet of a stream with at most so many bytes had better be merged with others.
 const SMALL: u32 = 4096;
 
@@ -94,8 +92,8 @@ impl TxState<'_> {
         // SAFETY: By the type invariant `vvs` is valid, and `tx_lock`, which protects the field, is
         // held.
         let peer = unsafe { (*vvs).peer_buf_alloc };
-        // SAFETY: `vvs` is valid. As in C, one word is read without the lock that protects it.
-        peer.min(unsafe { (*vvs).buf_alloc })
+        // SAFETY: `vvs` is valid; C writes the word as one.
+        peer.min(unsafe { atomic_load(&raw mut (*vvs).buf_alloc, Relaxed) })
     }
 
     /// The bytes that were sent and that the peer has not consumed.
@@ -213,7 +211,16 @@ impl<'a> VirtioSock<'a> {
         self.send(packet, &self.lock_send())
     }
 
-    /// Sends `len` bytes of a buffer, from `offset` on, and returns how many were sent.
+    /// Tells the peer when there may be memory for it. Does not sleep.
+    ///
+    /// C function: `virtio_transport_credit_later()` in
+    /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
+    pub(super) fn send_credit_update_later(&self) {
+        // SAFETY: By the type invariant, the socket is live, and was connected.
+        unsafe { bindings::virtio_transport_credit_later(self.vsk.as_ptr()) };
+    }
+
+    /// Sends bytes of a buffer, and returns how many were sent.
     ///
     /// A record goes as a whole, as does everything with `all`: in one packet, or if it is too
     /// large for that, in packets that are all made before the first is sent, with no other in
@@ -224,13 +231,8 @@ impl<'a> VirtioSock<'a> {
     /// [`EAGAIN`] if the peer has no space, [`EMSGSIZE`] if a record is larger than its buffer,
     /// [`ENOMEM`] without memory, or why the transport could not send it. Only in the last case can
     /// a part have been sent.
-    pub(crate) fn enqueue(
-        &self,
-        skb: &SkBuffRef<'_>,
-        offset: u32,
-        len: u32,
-        all: bool,
-    ) -> Result<u32> {
+    pub(crate) fn enqueue(&self, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
+        let len = data.len();
         let want = if self.is_record_socket() {
             Want::Record
         } else if all {
@@ -249,7 +251,7 @@ impl<'a> VirtioSock<'a> {
         let mut done = 0;
         while done < granted {
             let bytes = (granted - done).min(MAX_PACKET);
-            let packet = self.data_packet(skb, offset.saturating_add(done), bytes)?;
+            let packet = self.data_packet(data.part(done, bytes)?)?;
             done += bytes;
             let packet = if done == granted && want == Want::Record {
                 packet.ending_record()
@@ -280,8 +282,8 @@ impl<'a> VirtioSock<'a> {
         Ok(sent)
     }
 
-    /// Makes a packet of `bytes` bytes of a buffer, from `offset` on, sharing its pages.
-    fn data_packet(&self, skb: &SkBuffRef<'_>, offset: u32, bytes: u32) -> Result<Packet> {
+    /// Makes a packet of bytes of a buffer, sharing its pages.
+    fn data_packet(&self, data: SkBuffSlice<'_>) -> Result<Packet> {
         // SAFETY: By the type invariant the transport is valid.
         let share = match unsafe { (*self.transport.as_ptr()).can_msgzerocopy } {
             // SAFETY: The function looks at the transport alone. Two more are for the header and a
@@ -289,8 +291,8 @@ impl<'a> VirtioSock<'a> {
             Some(can_zerocopy) => unsafe { can_zerocopy(bindings::MAX_SKB_FRAGS as c_int + 2) },
             None => true,
         };
-        let header = self.header(OP_RW, bytes, 0)?;
-        let skb = skb.slice(offset, bytes, Header::SIZE, share)?;
+        let header = self.header(OP_RW, data.len(), 0)?;
+        let skb = data.to_skb(Header::SIZE, share)?;
         // SAFETY: The buffer is new, with that much room; only its pages can be shared.
         Ok(unsafe { Packet::new(skb, header) })
     }
