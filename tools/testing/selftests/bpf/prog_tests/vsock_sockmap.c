@@ -9,6 +9,7 @@
  * there.
  */
 
+#include <dirent.h>
 #include <errno.h>
 #include <error.h>
 #include <fcntl.h>
@@ -1337,6 +1338,14 @@ static const struct redir stalls[] = {
 	  AF_UNIX, SOCK_DGRAM, AF_VSOCK, SOCK_SEQPACKET, TO_EGRESS },
 	{ "unix stream to vsock stream",
 	  AF_UNIX, SOCK_STREAM, AF_VSOCK, SOCK_STREAM, TO_EGRESS },
+	{ "tcp to vsock stream",
+	  AF_INET, SOCK_STREAM, AF_VSOCK, SOCK_STREAM, TO_EGRESS },
+	{ "tcp to unix stream",
+	  AF_INET, SOCK_STREAM, AF_UNIX, SOCK_STREAM, TO_EGRESS },
+	{ "tcp to tcp",
+	  AF_INET, SOCK_STREAM, AF_INET, SOCK_STREAM, TO_EGRESS },
+	{ "tcp to tcp, ingress",
+	  AF_INET, SOCK_STREAM, AF_INET, SOCK_STREAM, TO_INGRESS },
 };
 
 /* Sets the buffer that limits what goes from @from to @to */
@@ -1352,6 +1361,11 @@ static bool limit_space(int family, int from, int to)
 				    sizeof(bytes)), "SO_RCVBUF");
 }
 
+/* Both sides of the source and of the sink, each twice for the overhead, and
+ * what is on its way
+ */
+#define STALL_MAX	(10 * SPACE)
+
 /* A redirect the sink of which is full */
 static struct test_vsock_sockmap *setup_stall(const struct redir *r, int in[2],
 					      int out[2], size_t *sent)
@@ -1359,7 +1373,7 @@ static struct test_vsock_sockmap *setup_stall(const struct redir *r, int in[2],
 	struct test_vsock_sockmap *skel;
 	int reader;
 
-	/* The sender to a UNIX socket is charged with what is on its way */
+	/* The C version has no bound */
 	if (r->in_family == AF_VSOCK && !rust_only())
 		return NULL;
 
@@ -1381,12 +1395,9 @@ static struct test_vsock_sockmap *setup_stall(const struct redir *r, int in[2],
 	if (!expect_bytes(reader, greeting, sizeof(greeting)))
 		goto fail;
 
-	/* The source, both sides of the sink, each twice for the overhead, and
-	 * what is on its way
-	 */
 	*sent = fill(in[1], 0);
 	if (ASSERT_GT(*sent, SPACE / 2, "sent") &&
-	    ASSERT_LE(*sent, 7 * SPACE, "sent"))
+	    ASSERT_LE(*sent, STALL_MAX, "sent"))
 		return skel;
 fail:
 	teardown_redir(skel, in, out);
@@ -1413,6 +1424,112 @@ static void test_stall(const struct redir *r)
 	teardown_redir(skel, in, out);
 }
 
+/* A stall costs no more, and ends as soon as the sink reads */
+#define STALL_WAKEUPS	20
+#define STALL_GAP_MS	10
+
+/* Other things happen meanwhile, so the best of these counts */
+#define STALL_TRIES	5
+
+/* How often the kernel's workers have waited for work, ever */
+static long worker_waits(void)
+{
+	char line[128], path[64];
+	long n, all = 0;
+	struct dirent *d;
+	bool is_worker;
+	DIR *proc;
+	FILE *f;
+
+	proc = opendir("/proc");
+	if (!ASSERT_OK_PTR(proc, "opendir"))
+		return 0;
+
+	while ((d = readdir(proc))) {
+		if (!atoi(d->d_name))
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/status", atoi(d->d_name));
+		f = fopen(path, "r");
+		if (!f)
+			continue;
+		is_worker = false;
+		while (fgets(line, sizeof(line), f)) {
+			if (!strncmp(line, "Name:\tkworker/", 14))
+				is_worker = true;
+			if (is_worker &&
+			    sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1)
+				all += n;
+		}
+		fclose(f);
+	}
+	closedir(proc);
+	return all;
+}
+
+static void test_stall_idle(const struct redir *r)
+{
+	struct test_vsock_sockmap *skel;
+	long before, waits = 0;
+	int in[2], out[2], i;
+	size_t sent;
+
+	skel = setup_stall(r, in, out, &sent);
+	if (!skel)
+		return;
+
+	for (i = 0; i < STALL_TRIES; i++) {
+		before = worker_waits();
+		usleep(1000 * 1000);
+		waits = worker_waits() - before;
+		if (waits < STALL_WAKEUPS)
+			break;
+	}
+	ASSERT_LT(waits, STALL_WAKEUPS, "wake-ups in a second");
+	teardown_redir(skel, in, out);
+}
+
+/* The longest time that a reader waits for the next of @len bytes */
+static u64 longest_gap(int fd, size_t len)
+{
+	u64 now, then, gap = 0;
+	char buf[FILL_LEN];
+	ssize_t n;
+	size_t had;
+
+	then = get_time_ns();
+	for (had = 0; had < len; had += n) {
+		n = recv_timeout(fd, buf, sizeof(buf), MSG_DONTWAIT, LIMIT_SEC);
+		if (!ASSERT_GT(n, 0, "recv"))
+			break;
+		now = get_time_ns();
+		gap = MAX(gap, now - then);
+		then = now;
+	}
+	return gap / 1000000;
+}
+
+static void test_stall_resume(const struct redir *r)
+{
+	struct test_vsock_sockmap *skel;
+	u64 gap = 0;
+	int in[2], out[2], i;
+	size_t sent;
+
+	skel = setup_stall(r, in, out, &sent);
+	if (!skel)
+		return;
+
+	for (i = 0; i < STALL_TRIES; i++) {
+		gap = longest_gap(out[1], sent);
+		if (gap < STALL_GAP_MS)
+			break;
+		sent = fill(in[1], 0);
+		ASSERT_GT(sent, SPACE / 2, "sent");
+	}
+	ASSERT_LT(gap, STALL_GAP_MS, "longest gap, ms");
+	teardown_redir(skel, in, out);
+}
+
 /* The credit of what is dropped comes back */
 static void test_stall_delete(void)
 {
@@ -1436,6 +1553,61 @@ static void test_stall_delete(void)
 	teardown_redir(skel, in, out);
 }
 
+/* What a UDP source receives for a sink that does not read is lost there */
+static void test_stall_udp(void)
+{
+	const struct redir r = {
+		.in_family = AF_INET, .in_sotype = SOCK_DGRAM,
+		.out_family = AF_VSOCK, .out_sotype = SOCK_STREAM,
+		.action = TO_EGRESS,
+	};
+	struct test_vsock_sockmap *skel;
+	size_t sent, had = 0;
+	char buf[FILL_LEN];
+	int in[2], out[2];
+	ssize_t n;
+
+	skel = setup_redir(&r, in, out);
+	if (!skel)
+		return;
+
+	if (!limit_space(r.in_family, in[1], in[0]) ||
+	    !limit_space(r.out_family, out[0], out[1]))
+		goto out;
+	sent = fill(in[1], 0);
+	while ((n = recv_timeout(out[1], buf, sizeof(buf), MSG_DONTWAIT, 1)) > 0)
+		had += n;
+	ASSERT_EQ(sent, 64 * SPACE, "sent");
+	ASSERT_GT(had, SPACE / 2, "received");
+	ASSERT_LE(had, STALL_MAX, "received");
+out:
+	teardown_redir(skel, in, out);
+}
+
+/* A sink that is shut down for sending meanwhile sends what it was given, and
+ * then the end
+ */
+static void test_stall_shutdown(const struct redir *r, int how)
+{
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2];
+	size_t sent;
+	char c;
+
+	skel = setup_stall(r, in, out, &sent);
+	if (!skel)
+		return;
+
+	ASSERT_OK(shutdown(in[1], SHUT_WR), "shutdown of the source's peer");
+	if (poll_read(in[0], LIMIT_SEC) == 0 &&
+	    ASSERT_EQ(recv(in[0], &c, 1, MSG_DONTWAIT), 0, "end of the source"))
+		ASSERT_OK(shutdown(out[0], how), "shutdown of the sink");
+	if (read_sequence(out[1], 0, sent))
+		ASSERT_EQ(recv_timeout(out[1], &c, 1, MSG_DONTWAIT, LIMIT_SEC),
+			  0, "end");
+	teardown_redir(skel, in, out);
+}
+
 /* A source that is closed has sent what it sent */
 static void test_stall_close(void)
 {
@@ -1456,6 +1628,15 @@ static void test_stall_close(void)
 	test_vsock_sockmap__destroy(skel);
 }
 
+static const struct redir records[] = {
+	{ "unix dgram to vsock",
+	  AF_UNIX, SOCK_DGRAM, AF_VSOCK, SOCK_SEQPACKET, TO_EGRESS },
+	{ "vsock to unix dgram",
+	  AF_VSOCK, SOCK_SEQPACKET, AF_UNIX, SOCK_DGRAM, TO_EGRESS },
+	{ "vsock to vsock",
+	  AF_VSOCK, SOCK_SEQPACKET, AF_VSOCK, SOCK_SEQPACKET, TO_EGRESS },
+};
+
 static const unsigned int record_lens[] = {
 	1, 4096, 4097, 16384, 32768, 59000, 65536, 65537, 131072, 200000,
 };
@@ -1473,14 +1654,9 @@ static void *send_records(void *arg)
 }
 
 /* One record in, one record out, also when the sink reads slowly */
-static void test_records(bool slow)
+static void test_records(const struct redir *r, bool slow)
 {
 	enum { MAX_LEN = 262144 };
-	const struct redir r = {
-		.in_family = AF_UNIX, .in_sotype = SOCK_DGRAM,
-		.out_family = AF_VSOCK, .out_sotype = SOCK_SEQPACKET,
-		.action = TO_EGRESS,
-	};
 	struct test_vsock_sockmap *skel;
 	int in[2], out[2], i;
 	char *buf, *got;
@@ -1498,7 +1674,7 @@ static void test_records(bool slow)
 	for (i = 0; i < MAX_LEN; i++)
 		buf[i] = i % 251;
 
-	skel = setup_redir(&r, in, out);
+	skel = setup_redir(r, in, out);
 	if (!skel)
 		goto out;
 
@@ -1650,31 +1826,46 @@ static void test_changed(int sotype, int head, int tail)
 	teardown(&f);
 }
 
-/* A record whose last packet the verdict takes ends where the rest ends */
-static void test_cut_record(void)
+/* The verdict is about a record, in however many packets that comes */
+static void test_whole_record(enum action action)
 {
-	enum { MAX_PACKET = 65536, LAST = 333 };
+	enum { MAX_PACKET = 65536, LEN = 2 * MAX_PACKET + 333 };
+	char *buf, *got;
 	struct fixture f;
-	char *buf;
+	ssize_t n = -1;
+	u64 start;
+	int i;
 
-	if (!rust_only() || !setup(&f, SOCK_SEQPACKET, PASS))
+	if (!rust_only() || !setup(&f, SOCK_SEQPACKET, action))
 		return;
 
-	buf = calloc(1, MAX_PACKET + LAST);
-	if (!ASSERT_OK_PTR(buf, "calloc"))
+	buf = malloc(LEN);
+	got = malloc(LEN);
+	if (!ASSERT_OK_PTR(buf, "malloc") || !ASSERT_OK_PTR(got, "malloc"))
 		goto out;
+	for (i = 0; i < LEN; i++)
+		buf[i] = i % 251;
 
-	f.skel->bss->drop_len = LAST;
-	xsend(f.writer, buf, MAX_PACKET + LAST, 0);
+	xsend(f.writer, buf, LEN, 0);
+	start = get_time_ns();
+	while (READ_ONCE(f.skel->bss->judged) < 1 &&
+	       elapsed_ms(start) < LIMIT_SEC * 1000)
+		usleep(1000);
+	ASSERT_EQ(f.skel->bss->longest, LEN, "bytes that were judged at once");
+	ASSERT_EQ(f.skel->bss->judged, 1, "judged");
+
+	if (action == PASS) {
+		n = recv(f.reader, got, LEN, MSG_DONTWAIT);
+		if (ASSERT_EQ(n, LEN, "recv"))
+			ASSERT_OK(memcmp(got, buf, LEN), "payload");
+	}
+	f.skel->data->verdict = SK_PASS;
 	xsend(f.writer, hello, sizeof(hello), 0);
-	if (!wait_inq(f.reader, MAX_PACKET + sizeof(hello)))
-		goto out;
-
-	ASSERT_EQ(recv(f.reader, buf, MAX_PACKET + LAST, MSG_DONTWAIT),
-		  MAX_PACKET, "rest of the record");
 	expect_record(f.reader, hello, sizeof(hello));
+	expect_errno(f.reader, MSG_DONTWAIT, EAGAIN, "once only");
 out:
 	free(buf);
+	free(got);
 	teardown(&f);
 }
 
@@ -1920,8 +2111,10 @@ void test_vsock_sockmap(void)
 		test_collapsed();
 	if (start("SO_RCVLOWAT", SOCK_STREAM, PASS, ""))
 		test_rcvlowat();
-	if (start("cut record", SOCK_SEQPACKET, PASS, ""))
-		test_cut_record();
+	for (action = PASS; action <= DROP; action++) {
+		if (start("whole record", SOCK_SEQPACKET, action, ""))
+			test_whole_record(action);
+	}
 	if (test__start_subtest("redirect an empty datagram"))
 		test_redirect_empty();
 	for (r = stalls; r < stalls + ARRAY_SIZE(stalls); r++) {
@@ -1929,14 +2122,44 @@ void test_vsock_sockmap(void)
 		if (test__start_subtest(s))
 			test_stall(r);
 	}
+	for (r = stalls; r < stalls + ARRAY_SIZE(stalls); r++) {
+		if (r->in_sotype != SOCK_STREAM ||
+		    r->out_sotype != SOCK_STREAM || r->action != TO_EGRESS)
+			continue;
+		snprintf(s, sizeof(s), "stalled sink: idle: %s", r->name);
+		if (test__start_subtest(s))
+			test_stall_idle(r);
+		snprintf(s, sizeof(s), "stalled sink: resumes at once: %s",
+			 r->name);
+		if (test__start_subtest(s))
+			test_stall_resume(r);
+	}
 	if (test__start_subtest("stalled sink: leaves the map"))
 		test_stall_delete();
 	if (test__start_subtest("stalled sink: source is closed"))
 		test_stall_close();
-	if (test__start_subtest("redirect records"))
-		test_records(false);
-	if (test__start_subtest("redirect records: slow reader"))
-		test_records(true);
+	if (test__start_subtest("stalled sink: udp to vsock stream"))
+		test_stall_udp();
+	for (r = stalls; r < stalls + ARRAY_SIZE(stalls); r++) {
+		/* The end of TCP comes behind what has no space */
+		if (r->in_sotype != SOCK_STREAM || r->in_family == AF_INET ||
+		    r->out_sotype != SOCK_STREAM || r->action != TO_EGRESS)
+			continue;
+		snprintf(s, sizeof(s), "end in order: %s", r->name);
+		if (test__start_subtest(s))
+			test_stall_shutdown(r, SHUT_WR);
+	}
+	if (test__start_subtest("end in order: both directions"))
+		test_stall_shutdown(&stalls[0], SHUT_RDWR);
+	for (r = records; r < records + ARRAY_SIZE(records); r++) {
+		snprintf(s, sizeof(s), "redirect records: %s", r->name);
+		if (test__start_subtest(s))
+			test_records(r, false);
+		snprintf(s, sizeof(s), "redirect records: %s: slow reader",
+			 r->name);
+		if (test__start_subtest(s))
+			test_records(r, true);
+	}
 	if (test__start_subtest("redirect a record that is too large"))
 		test_record_too_large();
 

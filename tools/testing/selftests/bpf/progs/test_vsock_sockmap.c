@@ -19,7 +19,9 @@ int redirect_flags;
 int verdict = SK_PASS;
 bool look_at_socket;
 int change_head, change_tail;
-int drop_len;
+
+/* How often the program ran, and on how much at most */
+__u64 judged, longest;
 
 /* Payload seen so far, by what was answered */
 __u64 passed, dropped;
@@ -35,8 +37,9 @@ int prog_skb_verdict(struct __sk_buff *skb)
 	if (look_at_socket && skb->family != AF_VSOCK)
 		__sync_fetch_and_add(&strangers, 1);
 
-	if (drop_len && skb->len == drop_len)
-		ret = SK_DROP;
+	if (skb->len > longest)
+		longest = skb->len;
+	__sync_fetch_and_add(&judged, 1);
 	if (change_head && bpf_skb_change_head(skb, change_head, 0))
 		ret = SK_DROP;
 	if (change_tail && bpf_skb_change_tail(skb, skb->len + change_tail, 0))
