@@ -48,10 +48,10 @@ const EOR: u32 = bindings::virtio_vsock_rw_VIRTIO_VSOCK_SEQ_EOR;
 /// The most bytes that one packet carries.
 const MAX_PACKET: u32 = bindings::VIRTIO_VSOCK_MAX_PKT_BUF_SIZE;
 
-/// A vsock socket with a virtio transport that is connected, or was.
+/// A vsock socket with a virtio transport that is or was connected, and in a sockmap.
 ///
 /// No lock is held for it: such a socket keeps its transport until it is freed, as `connect()` is
-/// refused before it looks for another one.
+/// refused (`keeps_transport`).
 ///
 /// # Invariants
 ///
@@ -103,7 +103,8 @@ struct Packet(SkBuff);
 impl Packet {
     /// # Safety
     ///
-    /// `skb` comes from the receive queue of a virtio transport, and was not changed since.
+    /// `skb` comes from the receive queue of a virtio transport, or was a [`Packet`], and was not
+    /// changed since.
     unsafe fn from_skb(skb: SkBuff) -> Self {
         // INVARIANT: By the safety requirements.
         Self(skb)
@@ -330,6 +331,24 @@ pub(crate) struct Place<'a> {
     credit: Option<Credit>,
 }
 
+impl<'a> Place<'a> {
+    /// Makes the place of a packet that is not in the receive queue any more, but still counted as
+    /// if it were, with `unread` bytes.
+    fn new(vsk: &'a VirtioRef<'a>, header: Header, unread: u32) -> Self {
+        // INVARIANT: The counters of the socket include the packet.
+        let credit = Credit {
+            sk: vsk.sk().into(),
+            bytes: header.len(),
+        };
+        Self {
+            vsk,
+            header,
+            unread,
+            credit: Some(credit),
+        }
+    }
+}
+
 /// What became of a packet that the verdict passed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
@@ -406,10 +425,12 @@ pub(crate) struct UnjudgedQueue<'a> {
 }
 
 impl<'a> UnjudgedQueue<'a> {
-    /// Takes all packets that no verdict has seen out of the receive queue. Does not sleep.
-    pub(crate) fn fill(self: Pin<&mut Self>) {
+    fn fill(self: Pin<&mut Self>) {
         let mut this = self.project();
         let mut rx = this.vsk.lock_rx();
+        if this.vsk.0.is_record_socket() && rx.is_unfinished() {
+            return;
+        }
         while let Some(packet) = rx.pop_back() {
             if packet.cb().judged {
                 rx.push_back(packet);
@@ -431,11 +452,18 @@ impl<'a> UnjudgedQueue<'a> {
     ///
     /// If there is no memory to take that off, the packet stays the owner's, who has begun to read
     /// it, and the one behind it is next. Does not sleep.
-    pub(crate) fn next(mut self: Pin<&mut Self>) -> Option<Unjudged<'a>> {
+    ///
+    /// # Errors
+    ///
+    /// [`EMSGSIZE`] if a record was too large for one buffer, and is gone.
+    pub(crate) fn next(mut self: Pin<&mut Self>) -> Option<Result<Unjudged<'a>>> {
         let vsk = self.vsk;
         loop {
             let mut packet = if vsk.0.is_record_socket() {
-                self.as_mut().pop_record()?
+                match self.as_mut().pop_record()? {
+                    Ok(packet) => packet,
+                    Err(err) => return Some(Err(err)),
+                }
             } else {
                 self.as_mut().pop_front()?
             };
@@ -447,47 +475,45 @@ impl<'a> UnjudgedQueue<'a> {
                 continue;
             }
             let Packet(mut skb) = packet;
-            let unread = skb.len();
-            // INVARIANT: The socket is the one of the queue, which counted the packet.
-            let credit = Credit {
-                sk: vsk.sk().into(),
-                bytes: header.len(),
-            };
-            // SAFETY: The verdict, the backlog of a psock and the target of a redirect free a
-            // packet or give it to another socket in a task. A credit asks for no more.
-            let credit = unsafe { skb.set_owner(credit) }.err();
-            let place = Place {
-                vsk,
-                header,
-                unread,
-                credit,
-            };
-            return Some(Unjudged { skb, place });
+            let mut place = Place::new(vsk, header, skb.len());
+            if let Some(credit) = place.credit.take() {
+                // SAFETY: The verdict, the backlog of a psock and the target of a redirect free a
+                // packet, or give it to another socket, in a task and without the locks of this
+                // socket.
+                place.credit = unsafe { skb.set_owner(credit) }.err();
+            }
+            return Some(Ok(Unjudged { skb, place }));
         }
     }
 
     /// Takes the packets of the next record as one, so that a verdict is about a whole record.
     ///
     /// A record whose end has not come yet, which is the last then, goes back to the receive queue.
-    fn pop_record(mut self: Pin<&mut Self>) -> Option<Packet> {
+    fn pop_record(mut self: Pin<&mut Self>) -> Option<Result<Packet>> {
         let mut record = self.as_mut().pop_front()?;
         let mut header = record.header();
         stack_pin_init!(let rest = SkBuffQueue::new());
+        let mut len = record.0.len();
         while !header.ends_record() {
             let Some(packet) = self.as_mut().pop_front() else {
                 let mut rx = self.vsk.lock_rx();
                 rx.push_back(record);
                 rx.append(rest);
+                rx.set_unfinished();
                 return None;
             };
             header = header.joined(packet.header());
+            len = len.wrapping_add(packet.0.len());
             rest.as_mut().push_back(packet.0);
         }
         // SAFETY: The head of a packet is not shared, and one that was received is charged to
-        // nobody. The peer had credit for all bytes, which is at most the size of the buffer.
-        unsafe { record.0.append(rest) };
+        // nobody. A packet with a list of fragments is all of its record.
+        if let Err(err) = unsafe { record.0.append_frags(rest) } {
+            drop(Place::new(self.vsk, header, len));
+            return Some(Err(err));
+        }
         record.set_header(header);
-        Some(record)
+        Some(Ok(record))
     }
 }
 
@@ -585,12 +611,16 @@ impl<'a> VirtioRef<'a> {
         self.0.lock_rx()
     }
 
-    /// Makes a queue of the packets that no verdict has seen, for [`UnjudgedQueue::fill`] to fill.
-    pub(crate) fn unjudged(&self) -> impl PinInit<UnjudgedQueue<'_>> {
+    /// Takes all packets that no verdict has seen out of the receive queue. Does not sleep.
+    pub(crate) fn take_unjudged(&self) -> impl PinInit<UnjudgedQueue<'_>> {
         // INVARIANT: There is no packet.
         pin_init!(UnjudgedQueue {
             vsk: self,
             queue <- SkBuffQueue::new(),
+        })
+        .pin_chain(|queue| {
+            queue.fill();
+            Ok(())
         })
     }
 
@@ -601,7 +631,8 @@ impl<'a> VirtioRef<'a> {
     /// asked for too, as the verdict can leave one without bytes.
     pub(crate) fn is_readable(&self) -> bool {
         let rx = self.lock_rx();
-        rx.counters().rx_bytes >= self.sk().rcvlowat() || rx.msg_count() > 0
+        rx.counters().rx_bytes >= self.sk().rcvlowat()
+            || (self.0.is_record_socket() && rx.msg_count() > 0)
     }
 
     /// Resets the connection, as a packet of it is lost. May sleep.
@@ -632,6 +663,36 @@ impl RxState<'_> {
 
     fn push_back(&mut self, packet: Packet) {
         self.queue().push_back(packet.0);
+    }
+
+    /// Whether the last packet belongs to a record whose end was looked for and has not come since.
+    fn is_unfinished(&mut self) -> bool {
+        let Some(last) = self.pop_back() else {
+            return false;
+        };
+        let mut is_unfinished = false;
+        if !last.header().ends_record() {
+            is_unfinished = last.cb().unfinished;
+            // The last can be new.
+            if let Some(before) = self.pop_back() {
+                is_unfinished |= before.cb().unfinished && !before.header().ends_record();
+                self.push_back(before);
+            }
+        }
+        self.push_back(last);
+        is_unfinished
+    }
+
+    /// Marks the last packet for [`Self::is_unfinished`].
+    fn set_unfinished(&mut self) {
+        if let Some(mut last) = self.pop_back() {
+            let cb = bindings::virtio_vsock_skb_cb {
+                unfinished: true,
+                ..last.cb()
+            };
+            last.set_cb(cb);
+            self.push_back(last);
+        }
     }
 
     /// Puts packets of the receive queue back at its end.

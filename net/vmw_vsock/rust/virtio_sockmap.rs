@@ -50,11 +50,13 @@ fn read_skb(vsk: &VirtioRef<'_>, actor: ReadActor<'_>) {
         return;
     };
 
-    // Packets only come in under the socket lock, so the loop ends.
-    stack_pin_init!(let unjudged = vsk.unjudged());
-    unjudged.as_mut().fill();
+    stack_pin_init!(let unjudged = vsk.take_unjudged());
     let mut lost_any = false;
     while let Some(packet) = unjudged.as_mut().next() {
+        let Ok(packet) = packet else {
+            lost_any = true;
+            continue;
+        };
         let (skb, place) = packet.into_parts();
         if lost_any {
             // What came after a gap must not be read.
@@ -69,8 +71,7 @@ fn read_skb(vsk: &VirtioRef<'_>, actor: ReadActor<'_>) {
     if lost_any {
         vsk.lost_data();
     }
-    // Also when nothing was kept: a packet that was taken can be the end of a record, which is
-    // complete now.
+    // Also when nothing was kept: there can be a packet that stays the owner's.
     if vsk.is_readable() {
         psock.data_ready();
     }

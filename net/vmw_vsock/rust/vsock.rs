@@ -22,6 +22,7 @@ use kernel::{
     prelude::*,
     sync::atomic::{
         atomic_load,
+        atomic_store,
         Relaxed, //
     },
 };
@@ -48,8 +49,7 @@ fn vsock_sk(sk: &Sock) -> Result<*mut bindings::vsock_sock> {
 /// # Safety
 ///
 /// Nobody changes the transport of the socket during the call. That is so with the socket lock
-/// held, and else because the socket has been connected: `connect()` then fails before it looks for
-/// a transport, and closing the socket takes it out of the maps first.
+/// held, for a socket that is connected, and after [`keep_transport`].
 pub(crate) unsafe fn check_read_skb(sk: &Sock) -> Result {
     let vsk = vsock_sk(sk)?;
     // SAFETY: `vsk` is live, as `sk` is. By the safety requirements nobody writes the field.
@@ -61,6 +61,20 @@ pub(crate) unsafe fn check_read_skb(sk: &Sock) -> Result {
     if unsafe { (*transport).read_skb.is_none() } {
         return Err(EOPNOTSUPP);
     }
+    Ok(())
+}
+
+/// Makes `connect()` refuse the socket from now on, so that it keeps its transport. Does not sleep.
+///
+/// # Errors
+///
+/// [`EPROTOTYPE`] if it is of another family.
+pub(crate) fn keep_transport(sk: &Sock) -> Result {
+    let vsk = vsock_sk(sk)?;
+    // SAFETY: `vsk` is live, as `sk` is.
+    let keeps_transport = unsafe { &raw mut (*vsk).keeps_transport };
+    // SAFETY: As above; the field is one byte, which C reads as such.
+    unsafe { atomic_store(keeps_transport.cast::<i8>(), 1, Relaxed) };
     Ok(())
 }
 
@@ -108,8 +122,8 @@ pub(crate) fn native_recvmsg(
 ///
 /// # Safety
 ///
-/// The socket is in a sockmap, and so it is connected or was: it keeps its transport. The caller is
-/// a task.
+/// The socket is in a sockmap, and so it is connected or was, and keeps its transport. The caller
+/// is a task.
 pub(crate) unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
     let vsk = vsock_sk(sk)?;
     match sk.pending_error() {

@@ -47,7 +47,8 @@ impl SockmapOps for Vsock {
     unsafe fn may_enter(sk: &Sock) -> Result {
         // SAFETY: Who inserts holds the socket lock, or its spinlock with the socket connected; in
         // the other calls the socket is one that was inserted.
-        unsafe { vsock::check_read_skb(sk) }
+        unsafe { vsock::check_read_skb(sk) }?;
+        vsock::keep_transport(sk)
     }
 
     fn recvmsg(socket: &Socket, msg: Pin<&mut MsgHdr>, len: usize, flags: c_int) -> Result<usize> {
@@ -93,8 +94,8 @@ pub unsafe extern "C" fn vsock_bpf_update_proto(
     })
 }
 
-/// Returns whether a program judges what a vsock socket receives: each packet, at once, however
-/// much its owner waits for.
+/// Returns whether a program judges what a vsock socket receives: at once, however much its owner
+/// waits for.
 ///
 /// Does not sleep.
 ///

@@ -19,6 +19,7 @@ use crate::{
 };
 
 use core::{
+    iter::successors,
     marker::PhantomData,
     mem::ManuallyDrop,
     ptr::{
@@ -90,6 +91,18 @@ impl SkBuff {
         self.len() == 0
     }
 
+    /// The number of bytes that are in fragments.
+    fn data_len(&self) -> u32 {
+        // SAFETY: The buffer is valid by the type invariant.
+        unsafe { (*self.as_raw()).data_len }
+    }
+
+    /// The number of bytes of memory that the buffer takes.
+    fn truesize(&self) -> u32 {
+        // SAFETY: The buffer is valid by the type invariant.
+        unsafe { (*self.as_raw()).truesize }
+    }
+
     /// Takes `bytes` bytes off the front.
     ///
     /// Does not sleep; may allocate atomically, to move fragments into the linear part.
@@ -112,39 +125,45 @@ impl SkBuff {
         Ok(())
     }
 
-    /// Puts the buffers of a queue behind the data of this one, as a list of fragments.
+    /// Puts the buffers of a queue behind the data of this one, as its list of fragments.
     ///
     /// Does not sleep, nor allocate.
+    ///
+    /// # Errors
+    ///
+    /// [`EMSGSIZE`] if that is more than an `int` can count. Some of the buffers are in the list
+    /// then, and the others in the queue.
     ///
     /// # Safety
     ///
     /// The head of this buffer is not shared, and the buffer not charged to a socket, as it grows.
-    /// All buffers together have at most [`u32::MAX`] bytes.
-    pub unsafe fn append(&mut self, mut others: Pin<&mut SkBuffQueue>) {
+    /// Neither this buffer nor one of the others has a list of fragments.
+    pub unsafe fn append_frags(&mut self, mut others: Pin<&mut SkBuffQueue>) -> Result {
         // SAFETY: The shared info of a valid buffer is.
         let mut end = unsafe { &raw mut (*self.shinfo()).frag_list };
-        // SAFETY: `end` is a link of the list, which is ours as the head is.
-        while let Some(last) = NonNull::new(unsafe { *end }) {
-            // SAFETY: What is in the list is valid.
-            end = unsafe { &raw mut (*last.as_ptr()).__bindgen_anon_1.__bindgen_anon_1.next };
-        }
         while let Some(other) = others.as_mut().pop_front() {
-            let bytes = other.len();
+            let data_len = self.data_len().checked_add(other.len()).ok_or(EMSGSIZE)?;
+            let len = self.len().checked_add(other.len()).ok_or(EMSGSIZE)?;
+            let truesize = self
+                .truesize()
+                .checked_add(other.truesize())
+                .ok_or(EMSGSIZE)?;
+            c_int::try_from(len.max(truesize)).map_err(|_| EMSGSIZE)?;
+
             let other = other.into_raw();
-            // SAFETY: The buffer is valid.
-            let truesize = unsafe { (*other).truesize };
-            // SAFETY: `end` is the end of the list; `other` was the first of a queue, so that it
-            // has no next one now.
+            // SAFETY: `end` is the end of the list, which is ours as the head is; `other` was the
+            // first of a queue, so that it has no next one now.
             unsafe { *end = other };
             // SAFETY: `other` is valid, and in the list.
             end = unsafe { &raw mut (*other).__bindgen_anon_1.__bindgen_anon_1.next };
             // SAFETY: The buffer is valid and ours alone, and the list has that many bytes more.
-            unsafe { (*self.as_raw()).len += bytes };
+            unsafe { (*self.as_raw()).len = len };
             // SAFETY: As above.
-            unsafe { (*self.as_raw()).data_len += bytes };
+            unsafe { (*self.as_raw()).data_len = data_len };
             // SAFETY: As above.
-            unsafe { (*self.as_raw()).truesize += truesize };
+            unsafe { (*self.as_raw()).truesize = truesize };
         }
+        Ok(())
     }
 
     /// Makes sure that the head of the buffer is not shared, and has `bytes` bytes before the data.
@@ -336,7 +355,7 @@ unsafe extern "C" fn drop_owner<T: SkBuffOwner>(skb: *mut bindings::sk_buff) {
 /// # Invariants
 ///
 /// The pointer is to a valid `struct sk_buff`, which nobody changes or frees during `'a`. It has no
-/// `dst` or a counted one. `offset + len` is at most its length.
+/// `dst` or a counted one. `offset + len` is at most its length, as is what is in fragments.
 #[derive(Clone, Copy)]
 pub struct SkBuffSlice<'a> {
     skb: NonNull<bindings::sk_buff>,
@@ -361,7 +380,7 @@ impl SkBuffSlice<'_> {
     ///
     /// # Errors
     ///
-    /// [`EINVAL`] if the buffer does not have them.
+    /// [`EINVAL`] if the buffer does not have them, or has more in fragments than its length.
     ///
     /// # Safety
     ///
@@ -371,7 +390,9 @@ impl SkBuffSlice<'_> {
         let skb = NonNull::new(skb).ok_or(EINVAL)?;
         let end = offset.checked_add(len).ok_or(EINVAL)?;
         // SAFETY: The buffer is valid.
-        if end > unsafe { (*skb.as_ptr()).len } {
+        let buffer_len = unsafe { (*skb.as_ptr()).len };
+        // SAFETY: As above.
+        if end > buffer_len || unsafe { (*skb.as_ptr()).data_len } > buffer_len {
             return Err(EINVAL);
         }
         // INVARIANT: By the safety requirements, and the check.
@@ -443,15 +464,51 @@ impl SkBuffSlice<'_> {
             .saturating_sub(unsafe { (*self.skb.as_ptr()).data_len })
     }
 
+    /// The buffers in the list of fragments.
+    fn list(&self) -> impl Iterator<Item = NonNull<bindings::sk_buff>> {
+        // SAFETY: The shared info of a valid buffer is.
+        let first = NonNull::new(unsafe { (*self.shinfo()).frag_list });
+        successors(first, |skb| {
+            // SAFETY: The buffers in the list of a valid buffer are valid.
+            NonNull::new(unsafe { (*skb.as_ptr()).__bindgen_anon_1.__bindgen_anon_1.next })
+        })
+    }
+
+    /// The number of bytes of the buffer that are not in the list.
+    fn own_len(&self) -> u32 {
+        self.list().fold(self.buffer_len(), |len, skb| {
+            // SAFETY: The buffers in the list of a valid buffer are valid.
+            len.saturating_sub(unsafe { (*skb.as_ptr()).len })
+        })
+    }
+
+    /// These bytes in the buffer of the list that has them all, if there is one.
+    fn in_list(&self) -> Option<Self> {
+        let mut start = self.own_len();
+        for skb in self.list() {
+            // SAFETY: The buffers in the list of a valid buffer are valid.
+            let len = unsafe { (*skb.as_ptr()).len };
+            let offset = self.offset.checked_sub(start)?;
+            // INVARIANT: The buffer is in the list of one that nobody changes, and has the bytes.
+            if offset.saturating_add(self.len) <= len {
+                return Some(Self {
+                    skb,
+                    offset,
+                    ..*self
+                });
+            }
+            start = start.saturating_add(len);
+        }
+        None
+    }
+
     /// Whether another buffer can hold references to the fragments.
     fn is_shareable(&self) -> bool {
         // SAFETY: The buffer is valid by the type invariant.
         let zerocopy = !unsafe { bindings::skb_zcopy(self.skb.as_ptr()) }.is_null();
         // SAFETY: As above.
         let readable = unsafe { bindings::skb_frags_readable(self.skb.as_ptr()) };
-        // SAFETY: The shared info of a valid buffer is.
-        let listed = !unsafe { (*self.shinfo()).frag_list }.is_null();
-        !zerocopy && readable && !listed
+        !zerocopy && readable
     }
 
     /// Makes a buffer with these bytes, and room for `headroom` bytes before them.
@@ -463,15 +520,22 @@ impl SkBuffSlice<'_> {
     /// # Errors
     ///
     /// [`ENOMEM`] without memory, [`EINVAL`] if there is too much.
-    pub fn to_skb(&self, headroom: u32, share: bool) -> Result<SkBuff> {
-        let Self { offset, len, .. } = *self;
-        let in_head = self.head_len().saturating_sub(offset).min(len);
-        let share = share && len > COPY_MAX && self.is_shareable();
-
-        if share && in_head > COPY_MAX && len == self.buffer_len() {
+    pub fn to_skb(self, headroom: u32, share: bool) -> Result<SkBuff> {
+        let share = share && self.len > COPY_MAX && self.is_shareable();
+        let is_whole = self.len == self.own_len() && self.len == self.buffer_len();
+        if share && is_whole && self.head_len() > COPY_MAX {
             return self.wrap(headroom);
         }
-        if share && in_head < len {
+        let part = self.in_list().unwrap_or(self);
+        part.to_flat_skb(headroom, share && part.is_shareable())
+    }
+
+    /// [`Self::to_skb`], but the new buffer has no list.
+    fn to_flat_skb(self, headroom: u32, share: bool) -> Result<SkBuff> {
+        let Self { offset, len, .. } = self;
+        let in_head = self.head_len().saturating_sub(offset).min(len);
+
+        if share && in_head < len && offset + len <= self.own_len() {
             let mut skb = SkBuff::alloc(headroom, 0, in_head)?;
             self.copy_to_frags(&mut skb)?;
             match self.share_frags(&mut skb, offset + in_head) {
@@ -698,5 +762,125 @@ impl PinnedDrop for SkBuffQueue {
         while let Some(skb) = self.as_mut().pop_front() {
             drop(skb);
         }
+    }
+}
+
+#[kunit_tests(rust_net_skbuff)]
+mod tests {
+    use super::*;
+
+    use pin_init::stack_pin_init;
+
+    /// A buffer with the bytes from `from` on, `linear` of them not in fragments.
+    fn filled(from: u32, linear: u32, paged: u32) -> SkBuff {
+        let skb = SkBuff::alloc(0, linear, paged).unwrap();
+        // SAFETY: The buffer has room for `linear` bytes.
+        unsafe { (*skb.as_raw()).len -= paged };
+        // SAFETY: As above.
+        unsafe { (*skb.as_raw()).data_len = 0 };
+        // SAFETY: As above.
+        unsafe { bindings::skb_put(skb.as_raw(), linear) };
+        // SAFETY: The fragments hold that many bytes.
+        unsafe { (*skb.as_raw()).len += paged };
+        // SAFETY: As above.
+        unsafe { (*skb.as_raw()).data_len = paged };
+        for at in 0..linear + paged {
+            let byte = (from + at) as u8;
+            // SAFETY: The buffer is ours, and has the byte.
+            let stored = unsafe {
+                bindings::skb_store_bits(skb.as_raw(), at as c_int, (&raw const byte).cast(), 1)
+            };
+            assert_eq!(stored, 0);
+        }
+        skb
+    }
+
+    fn byte(skb: &SkBuff, at: u32) -> u8 {
+        let mut byte = 0u8;
+        // SAFETY: The buffer is valid, and there is room for a byte.
+        let copied = unsafe {
+            bindings::skb_copy_bits(skb.as_raw(), at as c_int, (&raw mut byte).cast(), 1)
+        };
+        assert_eq!(copied, 0);
+        byte
+    }
+
+    fn slice(skb: &SkBuff, offset: u32, len: u32) -> Result<SkBuffSlice<'_>> {
+        // SAFETY: The buffer is lent, and has no `dst`.
+        unsafe { SkBuffSlice::from_raw(skb.as_raw(), offset, len) }
+    }
+
+    /// `PARTS` buffers in one: the first, and a list.
+    fn joined(linear: u32, paged: u32) -> SkBuff {
+        const PARTS: u32 = 3;
+        let mut skb = filled(0, linear, paged);
+        let truesize = skb.truesize();
+        stack_pin_init!(let rest = SkBuffQueue::new());
+        for part in 1..PARTS {
+            let other = filled(part * (linear + paged), linear, paged);
+            rest.as_mut().push_back(other);
+        }
+        // SAFETY: The buffers are new.
+        unsafe { skb.append_frags(rest.as_mut()) }.unwrap();
+        assert!(rest.as_mut().pop_front().is_none());
+        assert_eq!(skb.len(), PARTS * (linear + paged));
+        assert_eq!(skb.data_len(), skb.len() - linear);
+        assert_eq!(skb.truesize(), PARTS * truesize);
+        skb
+    }
+
+    #[test]
+    fn appended_buffers_are_read_in_order() {
+        for (linear, paged) in [(100, 0), (0, 5000), (7, 5000)] {
+            let skb = joined(linear, paged);
+            for at in 0..skb.len() {
+                assert_eq!(byte(&skb, at), at as u8);
+            }
+        }
+    }
+
+    #[test]
+    fn slices_of_a_list_are_its_bytes() {
+        for (linear, paged) in [(100, 0), (0, 6000), (5000, 0), (10, 20_000)] {
+            let skb = joined(linear, paged);
+            let len = linear + paged;
+            for (offset, len) in [
+                (0, len),
+                (len, len),
+                (2 * len, len),
+                (1, len),
+                (len - 1, 2),
+                (len + 3, len - 3),
+                (0, 3 * len),
+            ] {
+                for share in [false, true] {
+                    let new = slice(&skb, offset, len).unwrap().to_skb(44, share).unwrap();
+                    assert_eq!(new.len(), len);
+                    for at in 0..len {
+                        assert_eq!(byte(&new, at), (offset + at) as u8);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn slices_are_within_their_buffer() {
+        let skb = filled(0, 10, 0);
+        assert!(slice(&skb, 0, 11).is_err());
+        assert!(slice(&skb, 10, 1).is_err());
+        assert!(slice(&skb, u32::MAX, 1).is_err());
+        let all = slice(&skb, 2, 8).unwrap();
+        assert_eq!(all.part(3, 5).unwrap().offset(), 5);
+        assert!(all.part(3, 6).is_err());
+        assert!(all.part(1, u32::MAX).is_err());
+    }
+
+    #[test]
+    fn no_slice_of_a_buffer_with_more_in_fragments_than_its_length() {
+        let skb = filled(0, 0, 6000);
+        // SAFETY: The buffer is ours, and freed before anybody reads it.
+        unsafe { (*skb.as_raw()).len = 100 };
+        assert!(slice(&skb, 0, 100).is_err());
     }
 }

@@ -18,6 +18,9 @@ use kernel::bindings::{
 /// A packet of a stream with at most so many bytes had better be merged with others.
 const SMALL: u32 = 4096;
 
+/// More bytes than that are left to the backlog, which holds no spinlock while it sends.
+const ALL_MAX: u32 = 4 * MAX_PACKET;
+
 /// How much of what a socket wants to send it gets credit for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Want {
@@ -233,6 +236,10 @@ impl<'a> VirtioSock<'a> {
     /// a part have been sent.
     pub(crate) fn enqueue(&self, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
         let len = data.len();
+        // The caller can hold a spinlock, under which no more should be copied than that.
+        if all && len > ALL_MAX {
+            return Err(EAGAIN);
+        }
         let want = if self.is_record_socket() {
             Want::Record
         } else if all {
