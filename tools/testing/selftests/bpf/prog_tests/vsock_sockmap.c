@@ -26,6 +26,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/param.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/types.h>
@@ -1253,18 +1254,17 @@ out:
 
 static const char greeting[FILL_LEN];
 
-/* Sends until there is no more space, and returns how much that was. The bytes
- * go on from @pos of a sequence that read_sequence() checks.
+/* Sends until there has been no space for @ms, and returns how much that was. The
+ * bytes go on from @pos of a sequence that read_sequence() checks.
  */
-static size_t fill(int fd, size_t pos)
+static size_t fill_for(int fd, size_t pos, unsigned int ms)
 {
 	static unsigned char chunk[FILL_LEN];
 	size_t sent = 0, i;
 	u64 start = get_time_ns();
 	ssize_t n;
 
-	/* The receiver may still be at work on what has just been sent */
-	while (elapsed_ms(start) < DELAY_MS && sent < 64 * SPACE) {
+	while (elapsed_ms(start) < ms && sent < 64 * SPACE) {
 		for (i = 0; i < sizeof(chunk); i++)
 			chunk[i] = (pos + sent + i) % 251;
 		n = send(fd, chunk, sizeof(chunk), MSG_DONTWAIT);
@@ -1277,6 +1277,12 @@ static size_t fill(int fd, size_t pos)
 	return sent;
 }
 
+/* The receiver may still be at work on what has just been sent */
+static size_t fill(int fd, size_t pos)
+{
+	return fill_for(fd, pos, DELAY_MS);
+}
+
 /* Reads the @len bytes from @pos on of what fill() sends */
 static bool read_sequence(int fd, size_t pos, size_t len)
 {
@@ -1285,7 +1291,8 @@ static bool read_sequence(int fd, size_t pos, size_t len)
 	ssize_t n, i;
 
 	for (had = 0; had < len; had += n) {
-		n = recv_timeout(fd, buf, sizeof(buf), MSG_DONTWAIT, LIMIT_SEC);
+		n = recv_timeout(fd, buf, MIN(sizeof(buf), len - had),
+				 MSG_DONTWAIT, LIMIT_SEC);
 		if (!ASSERT_GT(n, 0, "recv"))
 			return false;
 		for (i = 0; i < n; i++)
@@ -1584,13 +1591,24 @@ out:
 	teardown_redir(skel, in, out);
 }
 
+static bool expect_end(int fd)
+{
+	static char buf[FILL_LEN];
+	ssize_t n;
+
+	do {
+		n = recv_timeout(fd, buf, sizeof(buf), MSG_DONTWAIT, LIMIT_SEC);
+	} while (n > 0);
+	return ASSERT_EQ(n, 0, "end");
+}
+
 /* A sink that is shut down for sending meanwhile sends what it was given, and
- * then the end
+ * then the end; without that if it leaves the map.
  */
-static void test_stall_shutdown(const struct redir *r, int how)
+static void test_stall_shutdown(const struct redir *r, bool leaves)
 {
 	struct test_vsock_sockmap *skel;
-	int in[2], out[2];
+	int in[2], out[2], sink;
 	size_t sent;
 	char c;
 
@@ -1599,13 +1617,67 @@ static void test_stall_shutdown(const struct redir *r, int how)
 		return;
 
 	ASSERT_OK(shutdown(in[1], SHUT_WR), "shutdown of the source's peer");
-	if (poll_read(in[0], LIMIT_SEC) == 0 &&
+	if (ASSERT_OK(poll_read(in[0], LIMIT_SEC), "poll") &&
 	    ASSERT_EQ(recv(in[0], &c, 1, MSG_DONTWAIT), 0, "end of the source"))
-		ASSERT_OK(shutdown(out[0], how), "shutdown of the sink");
-	if (read_sequence(out[1], 0, sent))
-		ASSERT_EQ(recv_timeout(out[1], &c, 1, MSG_DONTWAIT, LIMIT_SEC),
-			  0, "end");
+		ASSERT_OK(shutdown(out[0], SHUT_WR), "shutdown of the sink");
+
+	sink = bpf_map__fd(skel->maps.sink);
+	if (leaves) {
+		xbpf_map_delete_elem(sink, &u32(0));
+		expect_end(out[1]);
+	} else if (read_sequence(out[1], 0, sent)) {
+		expect_end(out[1]);
+	}
 	teardown_redir(skel, in, out);
+}
+
+/* The end of what a socket sends is none of what it receives */
+static void test_stall_shutdown_ingress(void)
+{
+	const struct redir r = {
+		.in_family = AF_VSOCK, .in_sotype = SOCK_STREAM,
+		.out_family = AF_UNIX, .out_sotype = SOCK_STREAM,
+		.action = TO_EGRESS,
+	};
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2];
+	size_t sent;
+
+	skel = setup_stall(&r, in, out, &sent);
+	if (!skel)
+		return;
+
+	ASSERT_OK(shutdown(out[0], SHUT_WR), "shutdown of the sink");
+	if (!read_sequence(out[1], 0, sent / 2))
+		goto out;
+	skel->bss->redirect_flags = BPF_F_INGRESS;
+	xsend(in[1], hello, sizeof(hello), 0);
+	read_sequence(out[1], sent / 2, sent - sent / 2);
+	expect_end(out[1]);
+	expect_bytes(out[0], hello, sizeof(hello));
+out:
+	teardown_redir(skel, in, out);
+}
+
+/* What waits for a sink that is broken gives its space back */
+static void test_stall_broken(const struct redir *r)
+{
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2];
+	size_t sent;
+
+	skel = setup_stall(r, in, out, &sent);
+	if (!skel)
+		return;
+
+	close(out[1]);
+	/* The window probes of TCP take longer than the others wait */
+	ASSERT_GE(fill_for(in[1], 0, LIMIT_SEC * 1000), 64 * SPACE,
+		  "sent to nobody");
+	close(out[0]);
+	close(in[0]);
+	close(in[1]);
+	test_vsock_sockmap__destroy(skel);
 }
 
 /* A source that is closed has sent what it sent */
@@ -1703,6 +1775,40 @@ close:
 out:
 	free(buf);
 	free(got);
+}
+
+static const struct redir record_streams[] = {
+	{ "unix stream",
+	  AF_VSOCK, SOCK_SEQPACKET, AF_UNIX, SOCK_STREAM, TO_EGRESS },
+	{ "tcp", AF_VSOCK, SOCK_SEQPACKET, AF_INET, SOCK_STREAM, TO_EGRESS },
+	{ "unix stream, ingress",
+	  AF_VSOCK, SOCK_SEQPACKET, AF_UNIX, SOCK_STREAM, TO_INGRESS },
+	{ "tcp, ingress",
+	  AF_VSOCK, SOCK_SEQPACKET, AF_INET, SOCK_STREAM, TO_INGRESS },
+};
+
+/* A record in several packets goes to a stream */
+static void test_record_to_stream(const struct redir *r)
+{
+	enum { LEN = 200000 };
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2], i;
+	char *buf;
+
+	buf = malloc(LEN);
+	if (!ASSERT_OK_PTR(buf, "malloc"))
+		return;
+	for (i = 0; i < LEN; i++)
+		buf[i] = i % 251;
+
+	skel = setup_redir(r, in, out);
+	if (!skel)
+		goto out;
+	xsend(in[1], buf, LEN, 0);
+	expect_bytes(r->action == TO_EGRESS ? out[1] : out[0], buf, LEN);
+	teardown_redir(skel, in, out);
+out:
+	free(buf);
 }
 
 /* A record that the sink can never take is dropped alone, and counted */
@@ -1938,6 +2044,49 @@ static void test_redirect_empty(void)
 	teardown_redir(skel, in, out);
 }
 
+/* The pages of a file go to the peer as they are: what is written to them before
+ * they are read shows.
+ */
+static void test_sendfile(enum action action)
+{
+	enum { LEN = 3 * 65536 + 333, FROM = 1000 };
+	off_t off = FROM;
+	struct fixture f;
+	char *buf;
+	int file, i;
+	ssize_t n;
+
+	if (action == PASS && !rust_only())
+		return;
+	if (!setup(&f, SOCK_STREAM, action))
+		return;
+
+	buf = malloc(FROM + LEN);
+	file = memfd_create("sendfile", 0);
+	if (!ASSERT_OK_PTR(buf, "malloc") || !ASSERT_OK_FD(file, "memfd_create"))
+		goto out;
+	for (i = 0; i < FROM + LEN; i++)
+		buf[i] = i % 251;
+	if (!ASSERT_EQ(write(file, buf, FROM + LEN), FROM + LEN, "write"))
+		goto out;
+
+	settimeo(f.writer, LIMIT_SEC * 1000);
+	while (off < FROM + LEN) {
+		n = sendfile(f.writer, file, &off, FROM + LEN - off);
+		if (!ASSERT_GT(n, 0, "sendfile"))
+			goto out;
+	}
+	memset(buf + FROM + LEN / 2, 'x', 8192);
+	if (ASSERT_EQ(pwrite(file, buf + FROM + LEN / 2, 8192, FROM + LEN / 2),
+		      8192, "pwrite"))
+		expect_bytes(f.reader, buf + FROM, LEN);
+	expect_errno(f.reader, MSG_DONTWAIT, EAGAIN, "once only");
+out:
+	free(buf);
+	close_fd(&file);
+	teardown(&f);
+}
+
 struct private_net {
 	int listener;
 	int reader;
@@ -2141,16 +2290,26 @@ void test_vsock_sockmap(void)
 	if (test__start_subtest("stalled sink: udp to vsock stream"))
 		test_stall_udp();
 	for (r = stalls; r < stalls + ARRAY_SIZE(stalls); r++) {
-		/* The end of TCP comes behind what has no space */
-		if (r->in_sotype != SOCK_STREAM || r->in_family == AF_INET ||
+		if (r->in_sotype != SOCK_STREAM ||
 		    r->out_sotype != SOCK_STREAM || r->action != TO_EGRESS)
+			continue;
+		snprintf(s, sizeof(s), "stalled sink: broken: %s", r->name);
+		if (test__start_subtest(s))
+			test_stall_broken(r);
+
+		/* The end of TCP comes behind what has no space */
+		if (r->in_family == AF_INET)
 			continue;
 		snprintf(s, sizeof(s), "end in order: %s", r->name);
 		if (test__start_subtest(s))
-			test_stall_shutdown(r, SHUT_WR);
+			test_stall_shutdown(r, false);
+		snprintf(s, sizeof(s), "end in order: %s: leaves the map",
+			 r->name);
+		if (test__start_subtest(s))
+			test_stall_shutdown(r, true);
 	}
-	if (test__start_subtest("end in order: both directions"))
-		test_stall_shutdown(&stalls[0], SHUT_RDWR);
+	if (test__start_subtest("end in order: not of ingress"))
+		test_stall_shutdown_ingress();
 	for (r = records; r < records + ARRAY_SIZE(records); r++) {
 		snprintf(s, sizeof(s), "redirect records: %s", r->name);
 		if (test__start_subtest(s))
@@ -2159,6 +2318,12 @@ void test_vsock_sockmap(void)
 			 r->name);
 		if (test__start_subtest(s))
 			test_records(r, true);
+	}
+	for (r = record_streams;
+	     r < record_streams + ARRAY_SIZE(record_streams); r++) {
+		snprintf(s, sizeof(s), "redirect a large record to %s", r->name);
+		if (test__start_subtest(s))
+			test_record_to_stream(r);
 	}
 	if (test__start_subtest("redirect a record that is too large"))
 		test_record_too_large();
@@ -2178,6 +2343,8 @@ void test_vsock_sockmap(void)
 			test_interrupted(action, LIMIT_SEC * 1000);
 		if (start("not data", SOCK_STREAM, action, ""))
 			test_not_data(action);
+		if (start("sendfile", SOCK_STREAM, action, ""))
+			test_sendfile(action);
 		if (start("two readers", SOCK_STREAM, action, ""))
 			test_two_readers(action);
 		if (start("namespace", SOCK_STREAM, action, ""))
