@@ -99,8 +99,8 @@ pub struct Args {
     paths: Vec<Path>,
     #[arg(long, value_enum, value_delimiter = ',', required = true)]
     arms: Vec<Arm>,
-    /// Bytes of each write
-    #[arg(long, value_delimiter = ',', required = true)]
+    /// Bytes of each write; without it, only round trips
+    #[arg(long, value_delimiter = ',')]
     sizes: Vec<usize>,
     #[arg(long, default_value_t = 5)]
     rounds: u32,

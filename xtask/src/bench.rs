@@ -5,22 +5,29 @@
 //! and a guest is what `demo` measures. The guest takes turns with the arms. The C and the Rust
 //! sockmap need a kernel each, so their boots take turns as well, and what both have, the copy
 //! loop, tells how alike the two boots are.
+//!
+//! The third kernel is the source without the series. There a redirect can stop, spin or eat the
+//! memory, so each measurement has a boot of its own, and one that fails is only told.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::fs;
+mod figures;
+mod plot;
+
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{bail, Context, Result};
-use serde::{Deserialize, Serialize};
+use anyhow::{bail, Result};
+use serde::Serialize;
+use tempfile::TempPath;
 
-use crate::boot::{Boot, System};
+use self::figures::{Judged, Line, Measured, Row, Unit};
+use crate::boot::{Boot, Outcome, System};
 use crate::build::{build, Bed, Flavour, Image, Sockmap};
-use crate::env::Env;
+use crate::env::{write_atomic, Env};
 use crate::initramfs::Initramfs;
 use crate::proc::{self, Step};
 use crate::programs::{self, Programs};
 use crate::toolroot::ToolRoot;
+use crate::tree::{self, Tree};
 use crate::verbs::prepare_tree;
 
 #[derive(clap::Args)]
@@ -55,194 +62,182 @@ pub struct Args {
     /// How long a measurement of the copy loop takes
     #[arg(long, value_name = "MS", default_value_t = 200)]
     time: u64,
+    /// Leave out the kernel without the series
+    #[arg(long)]
+    no_pristine: bool,
 }
 
 /// In how many boots of each kernel the rounds are.
 const BOOTS: u32 = 2;
 
-/// What `bed bench` tells of a measurement.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-struct Line {
-    path: String,
-    arm: String,
-    round: u32,
-    #[serde(flatten)]
-    figure: Figure,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(untagged)]
-enum Figure {
-    Throughput {
-        size: usize,
-        connections: usize,
-        bytes: u64,
-        of: u64,
-        mb_s: f64,
-        cpu_ms_mib: f64,
-    },
-    Trip {
-        p50_us: f64,
-        p99_us: f64,
-    },
-}
-
-/// What a row of the table is about, in its order.
-type Row = (usize, usize, usize);
-
-/// The column of a measurement: an arm, or a kernel's sockmap.
-fn column(arm: &str, sockmap: Sockmap) -> String {
-    match (arm, sockmap) {
-        ("sockmap", sockmap) => sockmap.name().to_string(),
-        (arm, Sockmap::Rust) => arm.to_string(),
-        (arm, Sockmap::C) => format!("{arm} (C kernel)"),
-    }
-}
-
-/// The middle of some figures, the lower one of two, and the lowest and the highest.
-fn median(figures: &[f64]) -> Option<(f64, f64, f64)> {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
-    Some((middle, *sorted.first()?, *sorted.last()?))
-}
-
-/// All measurements, by row and column.
-#[derive(Default)]
-struct Figures(BTreeMap<Row, BTreeMap<String, Vec<f64>>>);
-
-impl Figures {
-    fn collect<'a>(
-        lines: impl Iterator<Item = &'a (Sockmap, Line)>,
-        paths: &[String],
-        figure: impl Fn(&Figure) -> Option<(usize, usize, f64)>,
-    ) -> Self {
-        let mut all = Figures::default();
-        for (sockmap, line) in lines {
-            let Some((size, connections, value)) = figure(&line.figure) else {
-                continue;
-            };
-            let path = paths.iter().position(|path| *path == line.path);
-            all.0
-                .entry((path.unwrap_or(usize::MAX), connections, size))
-                .or_default()
-                .entry(column(&line.arm, *sockmap))
-                .or_default()
-                .push(value);
-        }
-        all
-    }
-
-    /// The table: medians, and the ratios that matter.
-    fn table(&self, paths: &[String], unit: &str) -> String {
-        const COLUMNS: [&str; 5] = ["direct", "copy", "socat", "c", "rust"];
-        let mut table = format!("{:<22}{:>8}{:>6}", unit, "size", "conn");
-        for column in COLUMNS {
-            let _ = write!(table, "{column:>9}");
-        }
-        let _ = writeln!(
-            table,
-            "{:>16}{:>11}{:>8}",
-            "min..max", "rust/copy", "rust/c"
-        );
-        for ((path, connections, size), columns) in &self.0 {
-            let path = paths.get(*path).map_or("?", String::as_str);
-            let _ = write!(table, "{path:<22}{size:>8}{connections:>6}");
-            let middle = |name: &str| columns.get(name).and_then(|figures| median(figures));
-            for column in COLUMNS {
-                let _ = match middle(column) {
-                    Some((middle, ..)) => write!(table, "{middle:>9.1}"),
-                    None => write!(table, "{:>9}", "-"),
-                };
-            }
-            let spread = middle("rust").map_or("-".to_string(), |(_, low, high)| {
-                format!("{low:.1}..{high:.1}")
-            });
-            let ratio = |a: Option<(f64, f64, f64)>, b: Option<(f64, f64, f64)>| {
-                a.zip(b)
-                    .map_or("-".to_string(), |(a, b)| format!("{:.2}", a.0 / b.0))
-            };
-            let _ = writeln!(
-                table,
-                "{spread:>16}{:>11}{:>8}",
-                ratio(middle("rust"), middle("copy")),
-                ratio(middle("rust"), middle("c")),
-            );
-        }
-        table
-    }
-}
-
 const GUEST_MAIN: &str = "#!/bin/sh\n\
     for i in vsock vsock_loopback; do modprobe -q $i; done\n\
     exec bed bench \"$@\"\n";
 
-/// Boots a kernel, and measures.
-fn measure(
-    env: &Env,
-    root: &ToolRoot,
-    image: &Image,
-    programs: &Programs,
-    args: &Args,
-    rounds: u32,
-) -> Result<Vec<Line>> {
-    let mut initramfs = Initramfs::new(env, root, GUEST_MAIN);
-    initramfs
-        .modules(image)?
-        .file("/bin/bed", &programs.bed, 0o755)
-        .program("/usr/bin/socat", std::path::Path::new("/usr/bin/socat"))?;
-    let archive = initramfs.build(image)?;
-    let list = |numbers: &[usize]| {
-        let numbers: Vec<_> = numbers.iter().map(usize::to_string).collect();
-        numbers.join(",")
-    };
-    let guest_args: Vec<String> = [
-        ("--paths", args.paths.join(",")),
-        ("--arms", "direct,copy,socat,sockmap".to_string()),
-        ("--sizes", list(&args.sizes)),
-        ("--connections", list(&args.connections)),
-        ("--rounds", rounds.to_string()),
-        ("--trips", args.trips.to_string()),
-        ("--time", args.time.to_string()),
-    ]
-    .into_iter()
-    .flat_map(|(option, value)| [option.to_string(), value])
-    .collect();
-
-    let name = format!("bench-{}", image.flavour.sockmap.name());
-    let mut step = Step::new(&format!(
-        "measure with the {} kernel",
-        image.flavour.sockmap.name()
-    ));
-    let mut lines = Vec::new();
-    let mut each_line = |line: &str| {
-        if let Ok(line) = serde_json::from_str::<Line>(line) {
-            step.at(&format!("{}, {}", line.path, line.arm));
-            lines.push(line);
-        }
-    };
-    let mut boot = Boot::new(image, System::Initramfs(&archive));
-    boot.args = &guest_args;
-    boot.timeout = Some(Duration::from_secs(3600));
-    boot.each_line = Some(&mut each_line);
-    let outcome = boot.run(env, root, &name)?;
-    outcome.verdict()?;
-    step.done();
-    if lines.is_empty() {
-        bail!(
-            "the guest measured nothing (log: {})",
-            outcome.log_path.display()
-        );
-    }
-    Ok(lines)
+/// A kernel and what it boots with.
+struct Guest<'a> {
+    env: &'a Env,
+    root: &'a ToolRoot,
+    image: Image,
+    archive: TempPath,
 }
 
+/// What a boot measures.
+#[derive(Clone, Debug, PartialEq)]
+struct Work {
+    arms: &'static str,
+    paths: Vec<String>,
+    sizes: Vec<usize>,
+    connections: Vec<usize>,
+    rounds: u32,
+    trips: usize,
+    time: u64,
+    limit: Duration,
+}
+
+impl Work {
+    /// All of it.
+    fn new(args: &Args) -> Self {
+        Work {
+            arms: "direct,copy,socat,sockmap",
+            paths: args.paths.clone(),
+            sizes: args.sizes.clone(),
+            connections: args.connections.clone(),
+            rounds: args.rounds.div_ceil(BOOTS),
+            trips: args.trips,
+            time: args.time,
+            limit: Duration::from_secs(3600),
+        }
+    }
+
+    /// A boot for each row of the tables.
+    fn in_pieces(args: &Args) -> Vec<Self> {
+        let all = Work::new(args);
+        // A measurement of throughput ends by itself after some 10 s, and a round trip takes up to
+        // two jiffies.
+        let round = Duration::from_secs(20 + all.trips as u64 / 20);
+        let all = Work {
+            arms: "copy,sockmap",
+            limit: Duration::from_secs(60) + round * all.rounds,
+            ..all
+        };
+        let mut pieces = Vec::new();
+        for path in &all.paths {
+            let piece = Work {
+                paths: vec![path.clone()],
+                ..all.clone()
+            };
+            for connections in &all.connections {
+                pieces.extend(all.sizes.iter().map(|size| Work {
+                    connections: vec![*connections],
+                    sizes: vec![*size],
+                    trips: 0,
+                    ..piece.clone()
+                }));
+            }
+            if all.trips > 0 {
+                pieces.push(Work {
+                    sizes: Vec::new(),
+                    connections: Vec::new(),
+                    ..piece
+                });
+            }
+        }
+        pieces
+    }
+
+    fn guest_args(&self) -> Vec<String> {
+        let list = |numbers: &[usize]| {
+            let numbers: Vec<_> = numbers.iter().map(usize::to_string).collect();
+            numbers.join(",")
+        };
+        [
+            ("--paths", self.paths.join(",")),
+            ("--arms", self.arms.to_string()),
+            ("--sizes", list(&self.sizes)),
+            ("--connections", list(&self.connections)),
+            ("--rounds", self.rounds.to_string()),
+            ("--trips", self.trips.to_string()),
+            ("--time", self.time.to_string()),
+        ]
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .flat_map(|(option, value)| [option.to_string(), value])
+        .collect()
+    }
+
+    /// For people, of a piece.
+    fn name(&self) -> String {
+        let mut name = self.paths.join(",");
+        if self.sizes.is_empty() {
+            name += ", round trips";
+        }
+        for size in &self.sizes {
+            name += &format!(", {size} bytes");
+        }
+        for many in self.connections.iter().filter(|many| **many > 1) {
+            name += &format!(", {many} connections");
+        }
+        name
+    }
+}
+
+impl<'a> Guest<'a> {
+    fn new(env: &'a Env, root: &'a ToolRoot, image: Image, programs: &Programs) -> Result<Self> {
+        let mut initramfs = Initramfs::new(env, root, GUEST_MAIN);
+        initramfs
+            .modules(&image)?
+            .file("/bin/bed", &programs.bed, 0o755)
+            .program("/usr/bin/socat", Path::new("/usr/bin/socat"))?;
+        let archive = initramfs.build(&image)?;
+        Ok(Guest {
+            env,
+            root,
+            image,
+            archive,
+        })
+    }
+
+    /// Boots, and measures; the outcome tells if that went well.
+    fn measure(
+        &self,
+        work: &Work,
+        name: &str,
+        step: &mut Step,
+    ) -> Result<(Vec<Measured>, Outcome)> {
+        let kernel = self.image.flavour.sockmap;
+        let mut lines = Vec::new();
+        let mut each_line = |line: &str| {
+            if let Ok(line) = serde_json::from_str::<Line>(line) {
+                step.at(&format!("{}, {}", line.path, line.arm));
+                lines.push(Measured { kernel, line });
+            }
+        };
+        let guest_args = work.guest_args();
+        let mut boot = Boot::new(&self.image, System::Initramfs(&self.archive));
+        boot.args = &guest_args;
+        boot.timeout = Some(work.limit);
+        boot.each_line = Some(&mut each_line);
+        let outcome = boot.run(self.env, self.root, name)?;
+        Ok((lines, outcome))
+    }
+}
+
+/// A measurement on the kernel without the series that came to nothing.
 #[derive(Serialize)]
-struct Entry<'a> {
+struct Failed {
+    what: String,
+    why: String,
+}
+
+/// The file for other programs.
+#[derive(Serialize)]
+struct Report<'a> {
     bed: &'a str,
-    kernel: &'a str,
-    #[serde(flatten)]
-    line: &'a Line,
+    summary: &'a [Row],
+    bars: &'a [Judged],
+    failed: &'a [Failed],
+    measurements: &'a [Measured],
 }
 
 pub fn run(env: &Env, args: Args) -> Result<()> {
@@ -251,144 +246,155 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
     }
     let (root, tree) = prepare_tree(env)?;
     let programs = programs::build(env, &root)?;
-    let image = |sockmap| {
+    let guest = |tree: &Tree, sockmap| {
         let flavour = Flavour {
             bed: args.bed,
             sockmap,
             debug: false,
         };
-        build(env, &root, &tree, flavour)
+        Guest::new(env, &root, build(env, &root, tree, flavour)?, &programs)
     };
-    let images = [image(Sockmap::Rust)?, image(Sockmap::C)?];
+    let ours = [guest(&tree, Sockmap::Rust)?, guest(&tree, Sockmap::C)?];
+    let source = tree.source.clone();
     drop(tree);
+    let pristine = if args.no_pristine {
+        None
+    } else {
+        let tree = tree::pristine(env, source)?;
+        Some(guest(&tree, Sockmap::Pristine)?)
+    };
 
-    let mut lines = Vec::new();
+    let mut measured = Vec::new();
+    let mut failed = Vec::new();
+    let all = Work::new(&args);
+    let mut pieces = Work::in_pieces(&args);
     for _ in 0..BOOTS {
-        for image in &images {
-            let rounds = args.rounds.div_ceil(BOOTS);
-            let measured = measure(env, &root, image, &programs, &args, rounds)?;
-            lines.extend(
-                measured
-                    .into_iter()
-                    .map(|line| (image.flavour.sockmap, line)),
-            );
-        }
-    }
-
-    let dir = env.repo.join("build/bench");
-    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let file = dir.join(format!("{}.json", args.bed.name()));
-    let entries: Vec<_> = lines
-        .iter()
-        .map(|(sockmap, line)| Entry {
-            bed: args.bed.name(),
-            kernel: sockmap.name(),
-            line,
-        })
-        .collect();
-    fs::write(&file, serde_json::to_string_pretty(&entries)?)
-        .with_context(|| format!("cannot write {}", file.display()))?;
-
-    println!(
-        "bed {}, loopback, medians of {}\n",
-        args.bed.name(),
-        args.rounds.div_ceil(BOOTS) * BOOTS
-    );
-    let mut between = "";
-    for (unit, is_cpu) in [("MB/s", false), ("CPU ms per MiB", true)] {
-        let figures = Figures::collect(lines.iter(), &args.paths, |figure| match figure {
-            Figure::Throughput {
-                size,
-                connections,
-                mb_s,
-                cpu_ms_mib,
-                ..
-            } => Some((
-                *size,
-                *connections,
-                if is_cpu { *cpu_ms_mib } else { *mb_s },
-            )),
-            Figure::Trip { .. } => None,
-        });
-        print!("{between}{}", figures.table(&args.paths, unit));
-        between = "\n";
-    }
-    for (unit, is_p99) in [("trip p50, us", false), ("trip p99, us", true)] {
-        let trips = Figures::collect(lines.iter(), &args.paths, |figure| match figure {
-            Figure::Trip { p50_us, p99_us } => {
-                Some((64, 1, if is_p99 { *p99_us } else { *p50_us }))
+        for guest in &ours {
+            let kernel = guest.image.flavour.sockmap.name();
+            let mut step = Step::new(&format!("measure with the {kernel} kernel"));
+            let (lines, outcome) = guest.measure(&all, &format!("bench-{kernel}"), &mut step)?;
+            outcome.verdict()?;
+            step.done();
+            if lines.is_empty() {
+                bail!(
+                    "the guest measured nothing (log: {})",
+                    outcome.log_path.display()
+                );
             }
-            Figure::Throughput { .. } => None,
-        });
-        if !trips.0.is_empty() {
-            print!("\n{}", trips.table(&args.paths, unit));
+            measured.extend(lines);
+        }
+        if let Some(guest) = &pristine {
+            let mut step = Step::new("measure with the pristine kernel");
+            let mut left = Vec::new();
+            for work in pieces {
+                let name = work.name();
+                let log = format!("bench-pristine-{}", name.replace([' ', ','], "-"));
+                let (lines, outcome) = guest.measure(&work, &log, &mut step)?;
+                match outcome.verdict() {
+                    Ok(()) => {
+                        measured.extend(lines);
+                        left.push(work);
+                    }
+                    // It would fail again, and take its time.
+                    Err(error) => failed.push(Failed {
+                        what: name,
+                        why: format!("{error:#}"),
+                    }),
+                }
+            }
+            pieces = left;
+            step.done();
         }
     }
+
+    let rows = figures::rows(&measured, &args.paths);
+    let bars = figures::judge(&rows);
+    let bed = args.bed.name();
+    let dir = env.repo.join("build/bench");
+    let file = dir.join(format!("{bed}.json"));
+    let report = Report {
+        bed,
+        summary: &rows,
+        bars: &bars,
+        failed: &failed,
+        measurements: &measured,
+    };
+    write_atomic(&file, serde_json::to_string_pretty(&report)?.as_bytes())?;
+    let plots = plot::write(&dir, bed, &args.paths, &rows)?;
+
+    println!("bed {bed}, loopback, medians of {}", all.rounds * BOOTS);
+    for unit in Unit::ALL {
+        let table = figures::table(&rows, unit);
+        if !table.is_empty() {
+            print!("\n{table}");
+        }
+    }
+    for Failed { what, why } in &failed {
+        println!("\npristine kernel, {what}: no figure, since {why}");
+    }
+    let incomplete = figures::incomplete(&measured);
+    if !incomplete.is_empty() {
+        println!("\nnot all had arrived at the time limit:");
+        incomplete.iter().for_each(|line| println!("  {line}"));
+    }
+    print!("\n{}", figures::bars_table(&bars));
     proc::say(&format!("figures: {}", file.display()));
+    proc::say(&format!("plots: {}", plots.join(" ")));
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
-    fn lines() -> Vec<(Sockmap, Line)> {
-        let line = |arm: &str, round: u32, mb_s: f64| {
-            serde_json::from_str(&format!(
-                r#"{{"path":"a","arm":"{arm}","round":{round},"size":64,"connections":1,
-                    "bytes":10,"of":10,"mb_s":{mb_s},"cpu_ms_mib":1.5}}"#
-            ))
-            .unwrap()
-        };
-        vec![
-            (Sockmap::Rust, line("copy", 0, 10.0)),
-            (Sockmap::Rust, line("sockmap", 0, 30.0)),
-            (Sockmap::Rust, line("sockmap", 1, 20.0)),
-            (Sockmap::Rust, line("sockmap", 2, 90.0)),
-            (Sockmap::C, line("sockmap", 0, 15.0)),
-            (Sockmap::C, line("copy", 0, 1.0)),
-        ]
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        Cli::parse_from(line.split_whitespace()).args
     }
 
     #[test]
-    fn medians_and_ratios_are_of_the_right_kernel() {
-        let paths = ["a".to_string()];
-        let figures = Figures::collect(lines().iter(), &paths, |figure| match figure {
-            Figure::Throughput { size, mb_s, .. } => Some((*size, 1, *mb_s)),
-            Figure::Trip { .. } => None,
-        });
-        let table = figures.table(&paths, "MB/s");
-        let row = table.lines().nth(1).unwrap();
+    fn pieces_are_rows_of_the_tables() {
+        let args = args("bench --paths a,b --sizes 64,512 --connections 1,16 --rounds 6");
+        let pieces = Work::in_pieces(&args);
+        let names: Vec<_> = pieces.iter().map(Work::name).collect();
         assert_eq!(
-            row.split_whitespace().collect::<Vec<_>>(),
+            names[..5],
             [
-                "a",
-                "64",
-                "1",
-                "-",
-                "10.0",
-                "-",
-                "15.0",
-                "30.0",
-                "20.0..90.0",
-                "3.00",
-                "2.00"
+                "a, 64 bytes",
+                "a, 512 bytes",
+                "a, 64 bytes, 16 connections",
+                "a, 512 bytes, 16 connections",
+                "a, round trips"
             ]
         );
+        assert_eq!(names.len(), 10);
+        // Two boots.
+        assert!(pieces.iter().all(|piece| piece.rounds == 3));
+        let trips: Vec<_> = pieces.iter().map(|piece| piece.trips).collect();
+        assert_eq!(trips[..5], [0, 0, 0, 0, 500]);
     }
 
     #[test]
-    fn trips_are_not_throughput() {
-        let line: Line = serde_json::from_str(
-            r#"{"path":"a","arm":"copy","round":0,"p50_us":1.0,"p99_us":2.0}"#,
-        )
-        .unwrap();
-        assert!(matches!(line.figure, Figure::Trip { .. }));
+    fn piece_of_round_trips_names_no_size() {
+        let args = args("bench --paths a --trips 7 --sizes 64");
+        let [size, trips] = &Work::in_pieces(&args)[..] else {
+            panic!("two pieces");
+        };
+        assert!(size.guest_args().join(" ").contains("--sizes 64"));
+        assert!(!trips.guest_args().join(" ").contains("--sizes"));
+        assert!(trips.guest_args().join(" ").contains("--trips 7"));
     }
 
     #[test]
-    fn median_of_an_even_number_is_the_lower_middle() {
-        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some((2.0, 1.0, 4.0)));
-        assert_eq!(median(&[]), None);
+    fn without_round_trips_no_piece_of_them() {
+        let args = args("bench --paths a --trips 0 --sizes 64");
+        assert_eq!(Work::in_pieces(&args).len(), 1);
     }
 }

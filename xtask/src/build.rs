@@ -63,6 +63,9 @@ impl Bed {
 pub enum Sockmap {
     Rust,
     C,
+    /// The C version of the source without the series, for comparison.
+    #[value(skip)]
+    Pristine,
 }
 
 impl Sockmap {
@@ -70,6 +73,7 @@ impl Sockmap {
         match self {
             Sockmap::Rust => "rust",
             Sockmap::C => "c",
+            Sockmap::Pristine => "pristine",
         }
     }
 }
@@ -136,10 +140,17 @@ pub fn make(root: &ToolRoot, tree: &Path, out: &Path, bed: Bed) -> Command {
 }
 
 /// The O= folder of a flavour; both versions of the sockmap are built in the same one.
-pub fn out_dir(env: &Env, tree: &Tree, bed: Bed, debug: bool) -> PathBuf {
-    let debug = if debug { "-debug" } else { "" };
-    env.cache
-        .join(format!("build-{}{debug}-{}", bed.name(), tree.source.key))
+fn out_dir(env: &Env, tree: &Tree, flavour: Flavour) -> PathBuf {
+    let debug = if flavour.debug { "-debug" } else { "" };
+    let pristine = match flavour.sockmap {
+        Sockmap::Pristine => "-pristine",
+        Sockmap::Rust | Sockmap::C => "",
+    };
+    env.cache.join(format!(
+        "build-{}{debug}{pristine}-{}",
+        flavour.bed.name(),
+        tree.source.key
+    ))
 }
 
 /// The kernel of this flavour, built if the cache has none.
@@ -158,7 +169,7 @@ pub fn build(env: &Env, root: &ToolRoot, tree: &Tree, flavour: Flavour) -> Resul
     if !env.cache.join(&name).exists() {
         root.ensure_bindgen(env)?;
         env.need_space(3, "a kernel build")?;
-        let out = out_dir(env, tree, flavour.bed, flavour.debug);
+        let out = out_dir(env, tree, flavour);
         fs::create_dir_all(&out)?;
         configure(env, root, tree, &out, flavour, &wanted)?;
         forget_other_bindgen(root, &out)?;
@@ -197,9 +208,21 @@ pub fn wanted_config(repo: &Path, flavour: Flavour) -> Result<String> {
     // The pristine source has no such option; a "not set" holds there too.
     wanted += match flavour.sockmap {
         Sockmap::Rust => "CONFIG_VSOCKETS_SOCKMAP_RUST=y\n",
-        Sockmap::C => "# CONFIG_VSOCKETS_SOCKMAP_RUST is not set\n",
+        Sockmap::C | Sockmap::Pristine => "# CONFIG_VSOCKETS_SOCKMAP_RUST is not set\n",
     };
+    if flavour.sockmap == Sockmap::Pristine {
+        wanted = without_rust(&wanted);
+    }
     Ok(wanted)
+}
+
+/// Without the options of the language, which only the series needs.
+fn without_rust(wanted: &str) -> String {
+    wanted
+        .lines()
+        .filter(|line| !line.starts_with("CONFIG_RUST"))
+        .map(|line| format!("{line}\n"))
+        .collect()
 }
 
 /// Makes the .config of an O= folder what is wanted.
@@ -425,6 +448,13 @@ mod tests {
     fn nothing_is_lost() {
         let wanted = "CONFIG_A=y\n# CONFIG_NOT_KNOWN_AT_ALL is not set\nCONFIG_A=m\nCONFIG_B=n\n";
         assert!(lost_options(wanted, "CONFIG_A=m\n").is_empty());
+    }
+
+    #[test]
+    fn pristine_kernel_needs_no_rust() {
+        let wanted =
+            "CONFIG_NET=y\nCONFIG_RUST=y\nCONFIG_RUST_OVERFLOW_CHECKS=y\nCONFIG_TRUSTED=y\n";
+        assert_eq!(without_rust(wanted), "CONFIG_NET=y\nCONFIG_TRUSTED=y\n");
     }
 
     #[test]

@@ -287,11 +287,7 @@ pub fn apply(env: &Env, root: &ToolRoot, source: Source) -> Result<Tree> {
             all.len()
         ));
     }
-    let base = if source.of_user {
-        fingerprint(&source.path)?
-    } else {
-        source.key.clone()
-    };
+    let base = base_key(&source)?;
     let mut whole = Key::new().add(&base);
     let mut kernel = Key::new().add(&base);
     for (file, wanted) in &new {
@@ -311,6 +307,30 @@ pub fn apply(env: &Env, root: &ToolRoot, source: Source) -> Result<Tree> {
         source,
         _lock: lock,
     })
+}
+
+/// The pristine source as a tree of its own: nothing is written to it, the lock is for what is built
+/// from it.
+pub fn pristine(env: &Env, source: Source) -> Result<Tree> {
+    let lock = env.lock(&format!("pristine-{}", source.key))?;
+    let key = Key::new().add(base_key(&source)?).finish();
+    Ok(Tree {
+        path: source.path.clone(),
+        kernel_key: key.clone(),
+        key,
+        files: Vec::new(),
+        source,
+        _lock: lock,
+    })
+}
+
+/// Changes when a file of the pristine source does.
+fn base_key(source: &Source) -> Result<String> {
+    if source.of_user {
+        fingerprint(&source.path)
+    } else {
+        Ok(source.key.clone())
+    }
 }
 
 fn write_state<'a>(state: &Path, files: impl Iterator<Item = &'a String>) -> Result<()> {
