@@ -5,12 +5,15 @@
 //! With `INMAP=pass` the map has a program that passes all that arrives, else it has none. A
 //! transparent sockmap changes nothing for the program. If a socket cannot be put into the map, the
 //! program is aborted, so that it is not tested outside of it.
+//!
+//! With `INMAP=faults` there is no map. When it has accepted a connection, the thread and those that it
+//! makes then ask the kernel for allocations that fail: earlier it would get no BPF program loaded.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, OsString};
 use std::io::{Error, Result};
 use std::mem::zeroed;
 use std::os::fd::BorrowedFd;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use libc::{sockaddr, socklen_t};
 use sockmap::{Map, Program};
@@ -23,9 +26,13 @@ fn die(what: &str, error: &Error) -> ! {
     std::process::abort()
 }
 
+fn mode() -> Option<OsString> {
+    std::env::var_os("INMAP")
+}
+
 fn new_map() -> Result<Map> {
     let map = Map::new(MAX_SOCKETS)?;
-    if std::env::var_os("INMAP").is_some_and(|mode| mode == "pass") {
+    if mode().is_some_and(|mode| mode == "pass") {
         map.attach(&Program::pass()?)?;
     }
     Ok(map)
@@ -69,9 +76,18 @@ fn enter(fd: c_int) {
     }
 }
 
+fn ask_for_faults() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if let Err(error) = std::fs::write("/proc/thread-self/make-it-fail", "1") {
+            die("ask for faults", &error);
+        }
+    });
+}
+
 /// Keeps `errno` as the wrapped call left it.
 fn entered(fd: c_int, result: c_int) -> c_int {
-    if result >= 0 {
+    if result >= 0 && mode().is_none_or(|mode| mode != "faults") {
         let errno = Error::last_os_error().raw_os_error().unwrap_or(0);
         enter(fd);
         // SAFETY: The location is that of this thread.
@@ -111,5 +127,8 @@ pub unsafe extern "C" fn accept4(
 ) -> c_int {
     // SAFETY: The caller's promise.
     let result = unsafe { libc::syscall(libc::SYS_accept4, fd, address, len, flags) };
+    if result >= 0 && mode().is_some_and(|mode| mode == "faults") {
+        ask_for_faults();
+    }
     entered(result as c_int, result as c_int)
 }

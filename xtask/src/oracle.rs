@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, Context, Result};
 use walkdir::WalkDir;
 
+use crate::boot::Outcome;
 use crate::build::Image;
 use crate::env::{Env, Key};
 use crate::initramfs::Initramfs;
@@ -34,10 +35,13 @@ const RESULT: &str = "oracle:";
 const AGAIN: &str = "oracle-again:";
 
 /// What the guest runs. Each case has a server and a client of its own and a time limit, as one that
-/// hangs would take the others with it.
+/// hangs would take the others with it. Arguments: how often a case is tried, the case, or `all`,
+/// and the modes.
 const GUEST_MAIN: &str = r#"#!/bin/sh
 for i in vsock vsock_loopback; do modprobe -q $i; done
 cd /oracle
+tries=$1 only=$2
+shift 2
 port=2000
 # How a program is run in a mode.
 in_mode() {
@@ -49,16 +53,17 @@ in_mode() {
 # Tells a result, and what was said if it is a bad one. The tests have time limits of their own that
 # a busy machine can miss, so what fails is tried once more, and that is told too.
 tell() {
-    if [ $1 = fail ] && [ $try = 1 ]; then
+    if [ $1 = fail ] && [ $try -lt $tries ]; then
         echo "@AGAIN@ $mode $2"
         return
     fi
     echo "@RESULT@ $mode $1 $2"
     [ $1 = pass ] || sed 's/^/oracle| /' /tmp/server /tmp/client
 }
-# Runs a case, and again if it fails.
+# Runs a case if it is wanted, by its number or its name, and again if it fails.
 case_of() {
-    for try in 1 2; do
+    if [ $only != all ] && [ $only != "$1" ] && [ $only != "$2" ]; then return; fi
+    for try in $(seq $tries); do
         verdict=fail
         "$@"
         [ $verdict = fail ] || break
@@ -177,7 +182,80 @@ pub fn ensure(env: &Env, root: &ToolRoot, tree: &Tree) -> Result<PathBuf> {
     })
 }
 
-/// An archive in which the tests run in the modes that are init's arguments.
+/// What init is to run in all modes in one guest.
+pub fn all() -> Vec<String> {
+    let first = ["2", "all"].iter();
+    first.chain(MODES).map(|arg| arg.to_string()).collect()
+}
+
+/// What init is to run for one case in a guest of its own.
+pub fn one(case: &OneCase) -> Vec<String> {
+    ["1", &case.id, case.mode].map(String::from).to_vec()
+}
+
+/// A case in one mode.
+#[derive(Clone, Debug)]
+pub struct OneCase {
+    pub mode: &'static str,
+    /// What [`GUEST_MAIN`] selects it by.
+    pub id: String,
+    /// As in the results.
+    pub name: String,
+}
+
+/// All cases.
+pub fn cases(root: &ToolRoot, tests: &Path) -> Result<Vec<OneCase>> {
+    // It ends with a bad status, whatever it printed.
+    let mut list = root.command(tests, "sh");
+    list.args(["-c", "./vsock_test --list || :"]);
+    let mut programs = listed(&proc::output(list)?);
+    for (id, name) in [
+        ("vsock_perf", "vsock_perf"),
+        ("socat_copies", "socat"),
+        ("socat_answers", "socat, both directions"),
+    ] {
+        programs.push((id.to_string(), name.to_string()));
+    }
+    let mut cases = Vec::new();
+    for mode in MODES {
+        cases.extend(programs.iter().map(|(id, name)| OneCase {
+            mode,
+            id: id.clone(),
+            name: format!("{mode}: {name}"),
+        }));
+    }
+    Ok(cases)
+}
+
+/// Numbers and names in what `vsock_test --list` prints, after its headline.
+fn listed(output: &str) -> Vec<(String, String)> {
+    let lines = output.lines().skip(1).filter_map(|line| {
+        let (id, name) = line.trim().split_once(char::is_whitespace)?;
+        Some((id.to_string(), format!("vsock_test {}", name.trim())))
+    });
+    lines.collect()
+}
+
+/// The result of a guest that ran one case. One that did not come to its end has failed.
+pub fn parse_one(case: &OneCase, outcome: &Outcome) -> Case {
+    let failed = |why: String| Case {
+        name: case.name.clone(),
+        verdict: Verdict::Fail,
+        why: vec![why],
+    };
+    if let Err(error) = outcome.clean() {
+        return failed(format!("{error:#}"));
+    }
+    match parse(&outcome.log) {
+        Ok(cases) => match &cases[..] {
+            [result] if result.name == case.name => result.clone(),
+            _ => failed(format!("{} results", cases.len())),
+        },
+        Err(error) => failed(format!("{error:#}")),
+    }
+}
+
+/// An archive in which the tests run as init's arguments tell.
 pub fn initramfs<'a>(
     env: &'a Env,
     root: &'a ToolRoot,
@@ -262,6 +340,15 @@ mod tests {
         assert_eq!(cases[0].verdict, Verdict::Pass);
         assert_eq!(cases[1].verdict, Verdict::Fail);
         assert_eq!(cases[1].why, ["server died"]);
+    }
+
+    #[test]
+    fn list_of_cases() {
+        let list = "ID\tTest name\n0\tSOCK_STREAM connection reset\n1\tSOCK_STREAM bind only\n";
+        let cases = listed(list);
+        assert_eq!(cases.len(), 2);
+        assert_eq!(cases[0].0, "0");
+        assert_eq!(cases[1].1, "vsock_test SOCK_STREAM bind only");
     }
 
     #[test]

@@ -61,6 +61,82 @@ fi
 exit $status
 "#;
 
+/// Before the number and the exit status of a subtest with allocations that fail, before each line
+/// that it printed, and before how many allocations have failed.
+const FAULTS_RESULT: &str = "faults:";
+const FAULTS_SAID: &str = "faults|";
+const FAULTS_COUNT: &str = "faults-in-all:";
+
+/// What a guest runs for our subtests with allocations that fail, each in a process of its own. Then
+/// some run without. The argument is a seed.
+///
+/// One of 7 to 46 allocations fails, by the seed and the subtest: always the same would meet the same
+/// allocations of similar subtests. The kernel's fault injection has a probability too, but without a
+/// seed for it at boot that is 1.
+const FAULTS_MAIN: &str = r#"#!/bin/sh
+modprobe -q -a vsock vsock_loopback
+cd /selftests
+seed=$1 lanes=4
+# Of all kinds; what /proc/net/protocols says of vsock is always 0.
+sockets() { awk '$1 == "sockets:" { print $3 }' /proc/net/sockstat; }
+# All subtests from $1 on, with a step.
+lane() {
+    i=$1
+    while :; do
+        for attr in failslab fail_page_alloc; do
+            echo $((7 + (seed + i * 37) % 40)) > /sys/kernel/debug/$attr/interval
+        done
+        timeout -s KILL 30 env LD_PRELOAD=/selftests/libinmap.so INMAP=faults \
+            ./test_progs --no-error-summary -w 9 -n 1/$i > /tmp/log-$i 2>&1
+        status=$?
+        # There is no such subtest.
+        [ $status = 0 ] && ! grep -q '^#1/' /tmp/log-$i && break
+        echo "@RESULT@ $i $status" > /tmp/result-$i
+        sed -n '/:FAIL:/b say; /^#1\/\|^WATCHDOG:/!d; :say; s/^/@SAID@ /p' /tmp/log-$i \
+            >> /tmp/result-$i
+        i=$((i + lanes))
+    done
+}
+# What TCP keeps of its peers looks like a leak.
+echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save
+before=$(sockets)
+for i in failslab fail_page_alloc; do
+    cd /sys/kernel/debug/$i || exit 1
+    echo 0 > verbose
+    # Only for tasks that ask for it: the subtests, and the workers of the loopback.
+    echo Y > task-filter
+    echo N > ignore-gfp-wait
+    echo 100 > probability
+    echo 1000000 > times
+done
+echo 0 > /sys/kernel/debug/fail_page_alloc/min-order
+for i in /proc/[0-9]*; do
+    ! grep -q '^kworker' $i/comm || echo 1 > $i/make-it-fail
+done
+cd /selftests
+for i in $(seq $lanes); do
+    lane $i &
+done
+wait
+failed=0
+for i in failslab fail_page_alloc; do
+    failed=$((failed + 1000000 - $(cat /sys/kernel/debug/$i/times)))
+    echo 0 > /sys/kernel/debug/$i/times
+done
+# One that was closed waits for its peer's answer, at most 8 s.
+for i in $(seq 12); do
+    [ $(sockets) = $before ] && break
+    sleep 1
+done
+cat /tmp/result-*
+echo "@COUNT@ $failed"
+[ $(sockets) = $before ] || echo "BUG: $(($(sockets) - before)) sockets are left"
+./test_progs --no-error-summary -a 'vsock_sockmap/verdict*,vsock_sockmap/redirect*' > /tmp/results
+status=$?
+cat /tmp/results
+exit $status
+"#;
+
 /// What make does not need for this. No test here uses the test modules.
 const LEFT_OUT: &[&str] = &[
     "LSKELS=",
@@ -156,6 +232,14 @@ pub fn ensure(env: &Env, root: &ToolRoot, tree: &Tree, image: Option<&Image>) ->
         Ok(())
     })?;
     Ok(done.join("test_progs"))
+}
+
+/// [`FAULTS_MAIN`] as the guest gets it.
+pub fn faults_main() -> String {
+    FAULTS_MAIN
+        .replace("@RESULT@", FAULTS_RESULT)
+        .replace("@SAID@", FAULTS_SAID)
+        .replace("@COUNT@", FAULTS_COUNT)
 }
 
 /// Puts test_progs where [`GUEST_MAIN`] runs it.
@@ -390,6 +474,76 @@ fn parse_result(line: &str) -> Option<(&str, Verdict)> {
     Some((name, verdict))
 }
 
+/// What came of the subtests with allocations that fail.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Failed allocations.
+    pub faults: usize,
+    pub passed: usize,
+    /// Failed, as they may then.
+    pub errors: usize,
+    /// Waited for what does not come without memory, and were ended.
+    pub waited: Vec<String>,
+    /// Got other bytes than were sent.
+    pub wrong: Vec<String>,
+}
+
+/// What a subtest calls the comparison of the bytes that it got.
+const CONTENT: &[&str] = &[":FAIL:payload ", ":FAIL:byte of the sequence "];
+
+/// What [`FAULTS_MAIN`] printed.
+pub fn parse_faults(log: &str) -> Result<Faults> {
+    let mut all = Faults::default();
+    let mut ended = false;
+    // Number, exit status and what was said, of a subtest.
+    let mut subtests: Vec<(&str, &str, Vec<&str>)> = Vec::new();
+    for line in log.lines().map(str::trim_end) {
+        if let Some(result) = line.strip_prefix(FAULTS_RESULT) {
+            let Some((number, status)) = result.trim().split_once(' ') else {
+                bail!("cannot make sense of {line:?}");
+            };
+            subtests.push((number, status, Vec::new()));
+        } else if let (Some(said), Some((_, _, lines))) =
+            (line.strip_prefix(FAULTS_SAID), subtests.last_mut())
+        {
+            lines.push(said.trim_start());
+        } else if let Some(count) = line.strip_prefix(FAULTS_COUNT) {
+            all.faults = count.trim().parse()?;
+            ended = true;
+        }
+    }
+    if !ended || subtests.is_empty() || all.faults == 0 {
+        bail!(
+            "{} subtests ran, and {} allocations failed",
+            subtests.len(),
+            all.faults
+        );
+    }
+    for (number, status, lines) in subtests {
+        let name = lines.iter().find_map(|line| match parse_result(line) {
+            Some((name, _)) if name.contains('/') => Some(name),
+            _ => line
+                .strip_prefix("WATCHDOG: test case ")?
+                .split(" executes for ")
+                .next(),
+        });
+        let name = name.map_or_else(|| format!("{OURS}/{number}"), str::to_string);
+        // A subtest goes on when it could not send, and then compares with what it has not sent.
+        let first = lines.iter().find(|line| line.contains(":FAIL:"));
+        let wrong = first.filter(|line| CONTENT.iter().any(|name| line.contains(name)));
+        if let Some(wrong) = wrong {
+            all.wrong.push(format!("{name}: {wrong}"));
+        } else if status == "0" {
+            all.passed += 1;
+        } else if status == "137" || lines.iter().any(|line| line.starts_with("WATCHDOG: ")) {
+            all.waited.push(name);
+        } else {
+            all.errors += 1;
+        }
+    }
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -444,6 +598,41 @@ Summary: 2/2 PASSED, 2 SKIPPED, 1/1 FAILED
         let cases = parse(log).unwrap();
         assert_eq!(names(&cases, Verdict::Fail), ["a"]);
         assert_eq!(names(&cases, Verdict::Pass), ["a/b"]);
+    }
+
+    #[test]
+    fn what_came_of_the_faults() {
+        let log = "\
+faults: 1 0
+faults| #1/1     vsock_sockmap/verdict: stream: pass:OK
+faults| Summary: 1/1 PASSED, 0 SKIPPED, 0/0 FAILED
+faults: 2 1
+faults| test_drop:FAIL:383
+faults| expect_record:FAIL:payload unexpected memory mismatch
+faults| #1/2     vsock_sockmap/verdict: stream: drop:FAIL
+[    1.0] noise
+faults: 3 139
+faults| WATCHDOG: test case vsock_sockmap/a: b executes for 8 seconds, terminating with SIGSEGV
+faults: 4 1
+faults| expect_record:FAIL:payload unexpected payload: actual 1 != expected 0
+faults| #1/4     vsock_sockmap/c:FAIL
+faults-in-all: 7
+";
+        let wanted = Faults {
+            faults: 7,
+            passed: 1,
+            errors: 1,
+            waited: vec!["vsock_sockmap/a: b".to_string()],
+            wrong: vec![
+                "vsock_sockmap/c: expect_record:FAIL:payload unexpected payload: actual 1 != \
+                 expected 0"
+                    .to_string(),
+            ],
+        };
+        assert_eq!(parse_faults(log).unwrap(), wanted);
+        assert!(parse_faults(log.trim_end_matches("faults-in-all: 7\n")).is_err());
+        assert!(parse_faults(&log.replace("all: 7", "all: 0")).is_err());
+        assert!(parse_faults("faults-in-all: 7\n").is_err());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `stress`: vsock sockets in and out of sockmaps at random, on the debug kernel.
 
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
@@ -11,6 +12,7 @@ use crate::env::Env;
 use crate::initramfs::Initramfs;
 use crate::proc::{self, Step};
 use crate::programs::{self, Programs};
+use crate::selftests::{self, Verdict};
 use crate::toolroot::ToolRoot;
 use crate::verbs::prepare_tree;
 
@@ -22,12 +24,17 @@ pub struct Args {
     /// How long, in seconds
     #[arg(long, value_name = "S", default_value_t = 60)]
     pub time: u64,
-    /// Let allocations fail, about one in a hundred
+    /// Let allocations fail, one in 50 to 99 as the seed has it
     #[arg(long)]
     pub faults: bool,
+    /// Instead, run our selftests with allocations that fail, again and again with a seed one higher
+    #[arg(long)]
+    pub selftests: bool,
 }
 
-/// Arguments: seed, time, and `--faults`.
+/// Arguments: seed, time, and `--faults` with the interval.
+///
+/// The kernel's fault injection has a probability too, but without a seed for it at boot that is 1.
 const GUEST_MAIN: &str = r#"#!/bin/sh
 if [ "$3" = --faults ]; then
     for i in failslab fail_page_alloc; do
@@ -36,8 +43,8 @@ if [ "$3" = --faults ]; then
         # Only for tasks that ask for it: the threads of bed, and the workers of the loopback.
         echo Y > task-filter
         echo N > ignore-gfp-wait
-        echo 50 > interval
-        echo 50 > probability
+        echo $4 > interval
+        echo 100 > probability
         echo -1 > times
     done
     echo 0 > /sys/kernel/debug/fail_page_alloc/min-order
@@ -53,6 +60,8 @@ done
 cat /tmp/result
 exit $status
 "#;
+
+const SELFTESTS_TIMEOUT: Duration = Duration::from_secs(400);
 
 /// Boots a kernel for a run, and fails if the program, or the kernel, complains.
 pub fn run_on(
@@ -72,7 +81,7 @@ pub fn run_on(
     let mut guest_args = vec![seed.to_string(), args.time.to_string()];
     let mut name = "stress".to_string();
     if args.faults {
-        guest_args.push("--faults".to_string());
+        guest_args.extend(["--faults".to_string(), interval(seed).to_string()]);
         name.push_str("-faults");
     }
     let mut boot = Boot::new(image, System::Initramfs(&archive));
@@ -85,6 +94,58 @@ pub fn run_on(
     said(&outcome)
 }
 
+/// Boots a kernel for our selftests with allocations that fail, and fails if bytes are wrong, the
+/// kernel complains, or they do not pass when the allocations no longer fail.
+pub fn selftests_on(
+    env: &Env,
+    root: &ToolRoot,
+    image: &Image,
+    programs: &Programs,
+    test_progs: &Path,
+    seed: u64,
+) -> Result<()> {
+    let mut initramfs = Initramfs::new(env, root, &selftests::faults_main());
+    selftests::add_to(&mut initramfs, test_progs)?;
+    initramfs
+        .modules(image)?
+        .leak_check()
+        .program("/selftests/libinmap.so", &programs.inmap)?;
+    let archive = initramfs.build(image)?;
+    let guest_args = [seed.to_string()];
+    let mut boot = Boot::new(image, System::Initramfs(&archive));
+    boot.args = &guest_args;
+    boot.timeout = Some(SELFTESTS_TIMEOUT);
+    let step = Step::new(&format!("selftests with faults and seed {seed}"));
+    let outcome = boot.run(env, root, "selftests-faults")?;
+    step.done();
+    let faults = selftests::parse_faults(&outcome.log);
+    // A kernel that died says more than a log that has no end.
+    if faults.is_err() {
+        outcome.clean()?;
+    }
+    let faults = faults?;
+    proc::say(&format!(
+        "{} allocations failed; {} subtests passed, {} failed, {} waited in vain",
+        faults.faults,
+        faults.passed,
+        faults.errors,
+        faults.waited.len()
+    ));
+    for name in &faults.waited {
+        proc::say(&format!("waited in vain: {name}"));
+    }
+    outcome.clean()?;
+    if !faults.wrong.is_empty() {
+        bail!("wrong bytes: {}", faults.wrong.join("\n  "));
+    }
+    for case in selftests::parse(&outcome.log)? {
+        if case.verdict != Verdict::Pass {
+            bail!("afterwards {}: {}", case.name, case.why.join("; "));
+        }
+    }
+    outcome.verdict()
+}
+
 /// What the program printed; it has no errors, or the exit status would not be 0.
 fn said(outcome: &Outcome) -> Result<()> {
     let Some(line) = outcome.log.lines().find(|line| line.starts_with('{')) else {
@@ -95,6 +156,11 @@ fn said(outcome: &Outcome) -> Result<()> {
     };
     proc::say(line.trim_end());
     Ok(())
+}
+
+/// Every so many'th allocation fails.
+fn interval(seed: u64) -> u64 {
+    50 + seed % 50
 }
 
 /// A seed that is not used again.
@@ -113,7 +179,18 @@ pub fn run(env: &Env, mut args: Args) -> Result<()> {
         debug: true,
     };
     let image = build(env, &root, &tree, flavour)?;
-    drop(tree);
     let programs = programs::build(env, &root)?;
+    if args.selftests {
+        let test_progs = selftests::ensure(env, &root, &tree, None)?;
+        drop(tree);
+        let mut seed = args.seed.context("a seed")?;
+        let end = Instant::now() + Duration::from_secs(args.time);
+        while Instant::now() < end {
+            selftests_on(env, &root, &image, &programs, &test_progs, seed)?;
+            seed += 1;
+        }
+        return Ok(());
+    }
+    drop(tree);
     run_on(env, &root, &image, &programs, &args)
 }

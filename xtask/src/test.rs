@@ -38,7 +38,8 @@ pub struct Args {
     #[arg(long, value_enum)]
     bed: Option<TestBed>,
     /// Only the cases with this in their name. `vmtest` instead runs upstream's vmtest.sh, which
-    /// takes most of an hour
+    /// takes most of an hour, and `oracle` runs vsock_test, vsock_perf and socat with both versions,
+    /// each case in a guest of its own
     filter: Option<String>,
 }
 
@@ -52,12 +53,16 @@ const ORACLE: &[&str] = &["vsock_test", "vsock_perf", "socat"];
 const STRESS: &[&str] = &["stress", "stress with faults"];
 const STRESS_SECONDS: u64 = 60;
 
+/// Our selftests, in error paths.
+const FAULTS: &str = "selftests with allocations that fail";
+
 /// Upstream cases that fail or are skipped with both versions, and why.
 const KNOWN: &[(&str, &str)] = &[];
 
 /// A UML kernel runs at native speed, an emulated one does not.
 const UM_TIMEOUT: Duration = Duration::from_secs(180);
 const ORACLE_TIMEOUT: Duration = Duration::from_secs(600);
+const ONE_CASE_TIMEOUT: Duration = Duration::from_secs(80);
 const QEMU_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Counts, and says each case.
@@ -124,6 +129,11 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
         }
         return tally.close();
     }
+    if filter == Some("oracle") {
+        let mut tally = Tally::default();
+        oracle_of_both(env, &mut tally)?;
+        return tally.close();
+    }
     let wants = |bed| args.bed.is_none_or(|only| only == bed);
 
     let mut tally = Tally::default();
@@ -153,7 +163,7 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
     };
     let mut programs = None;
     let mut vsock_tests = None;
-    if um_guest.is_some() && wants_any(&[ORACLE, STRESS].concat()) {
+    if um_guest.is_some() && wants_any(&[ORACLE, STRESS, &[FAULTS]].concat()) {
         vsock_tests = Some(oracle::ensure(env, &root, &tree)?);
         programs = Some(programs::build(env, &root)?);
     }
@@ -165,12 +175,19 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
             if wants_any(ORACLE) {
                 um_oracle(env, &root, &guest.image, tests, programs, &mut tally)?;
             }
+            if wants_any(&[FAULTS]) {
+                let Guest { image, test_progs } = guest;
+                let seed = stress::new_seed();
+                let result = stress::selftests_on(env, &root, image, programs, test_progs, seed);
+                tally.must("um rust", FAULTS, result);
+            }
             for (name, faults) in [(STRESS[0], false), (STRESS[1], true)] {
                 if wants_any(&[name]) {
                     let args = stress::Args {
                         seed: Some(stress::new_seed()),
                         time: STRESS_SECONDS,
                         faults,
+                        selftests: false,
                     };
                     let result = stress::run_on(env, &root, &guest.image, programs, &args);
                     tally.must("um rust", name, result);
@@ -313,7 +330,7 @@ fn um_oracle(
     let area = "um oracle";
     let mut initramfs = oracle::initramfs(env, root, image, tests, programs)?;
     let archive = initramfs.leak_check().build(image)?;
-    let args: Vec<String> = oracle::MODES.iter().map(|mode| mode.to_string()).collect();
+    let args = oracle::all();
     let mut boot = Boot::new(image, System::Initramfs(&archive));
     boot.args = &args;
     boot.timeout = Some(ORACLE_TIMEOUT);
@@ -329,6 +346,51 @@ fn um_oracle(
         Err(error) => tally.must(area, "vsock_test", Err(error)),
     }
     tally.must(area, "the kernel's log is clean", outcome.clean());
+    Ok(())
+}
+
+/// The cases of the oracle with both versions. A guest of its own for each, since with C some leave a
+/// task that cannot be killed.
+fn oracle_of_both(env: &Env, tally: &mut Tally) -> Result<()> {
+    let (root, tree) = prepare_tree(env)?;
+    let mut images = Vec::new();
+    for sockmap in [Sockmap::C, Sockmap::Rust] {
+        let flavour = Flavour {
+            debug: false,
+            ..debug(Bed::Um, sockmap)
+        };
+        images.push(build(env, &root, &tree, flavour)?);
+    }
+    let tests = oracle::ensure(env, &root, &tree)?;
+    let programs = programs::build(env, &root)?;
+    drop(tree);
+
+    let cases = oracle::cases(&root, &tests)?;
+    let mut results = Vec::new();
+    for image in &images {
+        let archive = oracle::initramfs(env, &root, image, &tests, &programs)?.build(image)?;
+        let step = proc::Step::new(&format!(
+            "{} cases on {}",
+            cases.len(),
+            image.flavour.name()
+        ));
+        let mut of_image = Vec::new();
+        for case in &cases {
+            let args = oracle::one(case);
+            let mut boot = Boot::new(image, System::Initramfs(&archive));
+            boot.args = &args;
+            boot.timeout = Some(ONE_CASE_TIMEOUT);
+            let name = format!("{}-{}-{}", image.flavour.name(), case.mode, case.id);
+            let outcome = boot.run(env, &root, &name.replace(' ', "-"))?;
+            of_image.push(oracle::parse_one(case, &outcome));
+        }
+        step.done();
+        results.push(of_image);
+    }
+    side_by_side(tally, "um", [&results[0], &results[1]], |name| {
+        let mode = name.split(':').next().unwrap_or(name);
+        format!("oracle: {mode}")
+    });
     Ok(())
 }
 
@@ -364,14 +426,23 @@ fn qemu(
             }
         }
     }
-    let (c, rust) = (&results[0], &results[1]);
+    side_by_side(tally, "qemu", [&results[0], &results[1]], area_of);
+    Ok(())
+}
 
+/// The cases of the C and the Rust version, and how many passed in each area.
+fn side_by_side(
+    tally: &mut Tally,
+    bed: &str,
+    [c, rust]: [&[Case]; 2],
+    area_of: impl Fn(&str) -> String,
+) {
     let rust: BTreeMap<&str, &Case> = rust.iter().map(|case| (&*case.name, case)).collect();
     let c_names: BTreeMap<&str, &Case> = c.iter().map(|case| (&*case.name, case)).collect();
     println!("case by case, C / Rust:");
     let mut areas: BTreeMap<String, [usize; 3]> = BTreeMap::new();
     let mut row = |tally: &mut Tally, c: Option<&Case>, rust: Option<&Case>| {
-        compare(tally, c, rust);
+        compare(tally, bed, c, rust);
         let passed = |case: Option<&Case>| case.is_some_and(|case| case.verdict == Verdict::Pass);
         if let Some(case) = c.or(rust) {
             let counts = areas.entry(area_of(&case.name)).or_default();
@@ -392,7 +463,6 @@ fn qemu(
     for (area, [cases, c, rust]) in &areas {
         println!("{area:<44}{cases:>6}{c:>8}{rust:>8}");
     }
-    Ok(())
 }
 
 /// What cases are summed up by: the test, and for ours what it is about.
@@ -408,7 +478,7 @@ fn area_of(name: &str) -> String {
 }
 
 /// One row of the table. The two kernels' results make one case: it passes if Rust's does.
-fn compare(tally: &mut Tally, c: Option<&Case>, rust: Option<&Case>) {
+fn compare(tally: &mut Tally, bed: &str, c: Option<&Case>, rust: Option<&Case>) {
     let Some(name) = c.or(rust).map(|case| &*case.name) else {
         return;
     };
@@ -419,7 +489,7 @@ fn compare(tally: &mut Tally, c: Option<&Case>, rust: Option<&Case>) {
         Some(Verdict::Skip) => "skip",
         None => "absent",
     };
-    let area = format!("qemu {:>4} / {:<4}", word(c), word(rust));
+    let area = format!("{bed} {:>4} / {:<4}", word(c), word(rust));
     let known = KNOWN.iter().find(|(known, _)| *known == name);
     let ours = name.starts_with(OURS);
     let (result, why) = match (verdict(c), verdict(rust)) {
@@ -571,7 +641,7 @@ ok 1 vsock_sockmap_recv
         let mut tally = Tally::default();
         let c = c.map(|verdict| case(name, verdict));
         let rust = rust.map(|verdict| case(name, verdict));
-        compare(&mut tally, c.as_ref(), rust.as_ref());
+        compare(&mut tally, "qemu", c.as_ref(), rust.as_ref());
         (tally.passed, tally.failed, tally.skipped)
     }
 
