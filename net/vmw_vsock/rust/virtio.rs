@@ -268,7 +268,8 @@ impl Counters {
 /// The credit that a packet holds which has left the receive queue, in bytes.
 ///
 /// The packet owns it while it is on its way to the target of a redirect. Dropping it gives it back
-/// to the peer, and tells the peer when that is of use: from any task, without the socket lock.
+/// to the peer, and tells the peer when that is of use: without the socket lock, in any context but
+/// a hard interrupt.
 ///
 /// # Invariants
 ///
@@ -478,8 +479,8 @@ impl<'a> UnjudgedQueue<'a> {
             let mut place = Place::new(vsk, header, skb.len());
             if let Some(credit) = place.credit.take() {
                 // SAFETY: The verdict, the backlog of a psock and the target of a redirect free a
-                // packet, or give it to another socket, in a task and without the locks of this
-                // socket.
+                // packet, or give it to another socket, outside of hard interrupts and without the
+                // locks of this socket.
                 place.credit = unsafe { skb.set_owner(credit) }.err();
             }
             return Some(Ok(Unjudged { skb, place }));

@@ -111,8 +111,8 @@ pub unsafe extern "C" fn virtio_transport_read_skb(
 /// # Safety
 ///
 /// `vsk` must be a socket with a virtio transport that is connected, or was, to which the caller
-/// has a reference. The caller is a task, perhaps with spinlocks held. `skb` must be valid, and
-/// nobody may change it during the call.
+/// has a reference. The caller is no hard interrupt, but can hold spinlocks. `skb` must be valid,
+/// and nobody may change it during the call.
 #[export]
 pub unsafe extern "C" fn virtio_transport_skb_enqueue(
     vsk: *mut bindings::vsock_sock,

@@ -123,7 +123,7 @@ pub(crate) fn native_recvmsg(
 /// # Safety
 ///
 /// The socket is in a sockmap, and so it is connected or was, and keeps its transport. The caller
-/// is a task.
+/// is no hard interrupt.
 pub(crate) unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
     let vsk = vsock_sk(sk)?;
     match sk.pending_error() {

@@ -56,7 +56,7 @@ impl SockmapOps for Vsock {
     }
 
     unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
-        // SAFETY: The socket is in a sockmap, and the caller a task.
+        // SAFETY: The socket is in a sockmap, and the caller no hard interrupt.
         unsafe { vsock::send_skb(sk, data, all) }
     }
 }

@@ -207,7 +207,8 @@ pub trait SockmapOps {
     ///
     /// If there is no space for all, sends as many as there is space for, or with `all` none; a
     /// record is sent as a whole or not at all. Returns how many, at least one. Must not sleep:
-    /// called in a task, perhaps with `ingress_lock` of the psock held, without the socket lock.
+    /// not called in hard interrupts, perhaps with `ingress_lock` of the psock and the lock of the
+    /// source held, without the socket lock.
     ///
     /// # Errors
     ///

@@ -186,7 +186,8 @@ impl<'a> VirtioSock<'a> {
         SendGuard(lock.lock())
     }
 
-    /// Gives a packet to the transport. Does not sleep; in a task, perhaps with spinlocks held.
+    /// Gives a packet to the transport. Does not sleep; not in hard interrupts, perhaps with
+    /// spinlocks held.
     ///
     /// What the packet says about the space of this side is as new as what any earlier one said, as
     /// `send_lock` is held, which the guard proves.
@@ -202,7 +203,8 @@ impl<'a> VirtioSock<'a> {
         to_result(sent.min(0))
     }
 
-    /// Tells the peer how much it may send. Does not sleep; in a task, perhaps with spinlocks held.
+    /// Tells the peer how much it may send. Does not sleep; not in hard interrupts, perhaps with
+    /// spinlocks held.
     ///
     /// # Errors
     ///
@@ -227,7 +229,7 @@ impl<'a> VirtioSock<'a> {
     ///
     /// A record goes as a whole, as does everything with `all`: in one packet, or if it is too
     /// large for that, in packets that are all made before the first is sent, with no other in
-    /// between. Does not sleep; in a task, perhaps with spinlocks held.
+    /// between. Does not sleep; not in hard interrupts, perhaps with spinlocks held.
     ///
     /// # Errors
     ///
