@@ -193,6 +193,9 @@ fn new_log_dir(cache: &Path) -> Result<PathBuf> {
         .collect();
     old.sort();
     for dir in old.iter().rev().skip(KEPT_LOGS - 1) {
+        if is_log_of_live_run(dir) {
+            continue;
+        }
         // Another run may be removing the same one.
         let _ = fs::remove_dir_all(dir);
     }
@@ -202,6 +205,13 @@ fn new_log_dir(cache: &Path) -> Result<PathBuf> {
     let dir = parent.join(format!("{now}-{}", std::process::id()));
     fs::create_dir_all(&dir)?;
     Ok(dir)
+}
+
+/// Its name ends with a process id. If another process has that now, the folder stays for longer.
+fn is_log_of_live_run(dir: &Path) -> bool {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    name.rsplit_once('-')
+        .is_some_and(|(_, pid)| Path::new("/proc").join(pid).exists())
 }
 
 /// A cache key: hash of parts, in order; no part can run into the next.
@@ -260,6 +270,17 @@ pub fn write_atomic(path: &Path, content: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logs_of_live_runs_are_told() {
+        let own = format!("cache/log/1700000000-{}", std::process::id());
+        assert!(is_log_of_live_run(Path::new(&own)));
+        // No process has such a number.
+        assert!(!is_log_of_live_run(Path::new(
+            "cache/log/1700000000-4294967295"
+        )));
+        assert!(!is_log_of_live_run(Path::new("cache/log/other")));
+    }
 
     #[test]
     fn key_tells_where_a_part_ends() {
