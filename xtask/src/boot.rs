@@ -97,7 +97,7 @@ impl Outcome {
     }
 }
 
-/// A guest that told its exit status has this long to power off.
+/// A guest that told its exit status, or that it panics, has this long to power off.
 const POWER_OFF: Duration = Duration::from_secs(10);
 
 impl<'a> Boot<'a> {
@@ -175,12 +175,15 @@ impl<'a> Boot<'a> {
             while let Some(length) = log[line_start..].iter().position(|byte| *byte == b'\n') {
                 let line = String::from_utf8_lossy(&log[line_start..line_start + length]);
                 let line = line.trim_end();
+                // User-Mode Linux can hang in a panic.
+                let mut ends = line.contains("Kernel panic");
                 if exit.is_none() {
                     exit = exit_status(line);
-                    if exit.is_some() {
-                        let off = Instant::now() + POWER_OFF;
-                        deadline = Some(deadline.map_or(off, |deadline| deadline.min(off)));
-                    }
+                    ends |= exit.is_some();
+                }
+                if ends {
+                    let off = Instant::now() + POWER_OFF;
+                    deadline = Some(deadline.map_or(off, |deadline| deadline.min(off)));
                 }
                 if let Some(each_line) = &mut self.each_line {
                     each_line(line);

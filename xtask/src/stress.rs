@@ -47,7 +47,8 @@ if [ "$3" = --faults ]; then
         echo 100 > probability
         echo -1 > times
     done
-    echo 0 > /sys/kernel/debug/fail_page_alloc/min-order
+    # Not page tables, which User-Mode Linux does not survive.
+    echo 1 > /sys/kernel/debug/fail_page_alloc/min-order
     for i in /proc/[0-9]*; do
         ! grep -q '^kworker' $i/comm || echo 1 > $i/make-it-fail
     done
