@@ -20,14 +20,15 @@ use anyhow::{bail, ensure, Context, Result};
 use clap::ValueEnum;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    accept4, connect, recv, send, setsockopt, sockopt, AddressFamily, MsgFlags, SockFlag, SockType,
-    UnixAddr,
+    accept4, connect, getsockname, recv, send, setsockopt, sockopt, AddressFamily, MsgFlags,
+    SockFlag, SockType, UnixAddr, VsockAddr,
 };
 use nix::sys::time::TimeVal;
 use serde_json::json;
 use sockmap::{Map, Program};
 
 use crate::ends::{loopback_listener, open, print};
+use crate::monitor::{Monitor, Packet};
 
 /// What socat reads at once. The copy loop reads twice that, as the largest datagram has to fit in.
 const BUFFER: usize = 1 << 16;
@@ -35,6 +36,8 @@ const BUFFER: usize = 1 << 16;
 const LIMIT: Duration = Duration::from_secs(5);
 /// A source without flow control is done when nothing has come for so long.
 const IDLE: i64 = 200_000;
+/// How many bytes are sent to count their packets.
+const PACKETS_OF: usize = 1 << 20;
 /// The one socket of a map.
 const KEY: u64 = 0;
 
@@ -113,6 +116,9 @@ pub struct Args {
     /// How many round trips of 64 bytes; 0 for none
     #[arg(long, default_value_t = 0)]
     trips: usize,
+    /// A vsockmon device, to count packets
+    #[arg(long, value_name = "DEVICE")]
+    monitor: Option<String>,
 }
 
 /// A writes to `writer`, which arrives at `source`; what is sent to `sink` arrives at `reader`.
@@ -374,9 +380,13 @@ fn throughput(
     let lanes = (0..connections)
         .map(|_| lane(path, arm))
         .collect::<Result<Vec<_>>>()?;
+    run_lanes(&lanes, path, arm, size, bytes)
+}
+
+fn run_lanes(lanes: &[Lane], path: Path, arm: Arm, size: usize, bytes: usize) -> Result<Measured> {
     let lossy = path.kinds().0 == Kind::Udp && arm != Arm::Direct;
     if lossy {
-        for lane in &lanes {
+        for lane in lanes {
             setsockopt(
                 &lane.reader,
                 sockopt::ReceiveTimeout,
@@ -391,7 +401,7 @@ fn throughput(
     thread::scope(|scope| {
         let mut copies = VecDeque::new();
         if arm == Arm::Copy {
-            for lane in &lanes {
+            for lane in lanes {
                 if let (Some(from), Some(to)) = (&lane.source, &lane.sink) {
                     copies.push_back(scope.spawn(|| copy(from, to, &stop)));
                 }
@@ -428,13 +438,13 @@ fn throughput(
         let busy = busy()? - busy_before;
         stop.store(true, Relaxed);
         // A writer that is stuck sees that its peer is gone.
-        for lane in &lanes {
+        for lane in lanes {
             let _ = nix::sys::socket::shutdown(
                 lane.writer.as_raw_fd(),
                 nix::sys::socket::Shutdown::Both,
             );
         }
-        let complete = arrived == bytes * connections;
+        let complete = arrived == bytes * lanes.len();
         let mut result = Ok(());
         for thread in writers.into_iter().chain(copies) {
             let ended = thread.join().expect("no panic");
@@ -453,6 +463,47 @@ fn throughput(
             seconds: seconds.as_secs_f64().max(1e-6),
             busy,
         })
+    })
+}
+
+/// The packets of a lane, for each MiB.
+struct Packets {
+    /// With data, to the reader, if that is a vsock.
+    data: Option<f64>,
+    /// Credit updates of the source, if that is a vsock, and ours.
+    updates: Option<f64>,
+}
+
+/// Counts the packets of what `throughput` sends.
+fn packets(path: Path, arm: Arm, size: usize, monitor: &Monitor) -> Result<Packets> {
+    let bytes = PACKETS_OF.next_multiple_of(size);
+    let lanes = [lane(path, arm)?];
+    let [lane] = &lanes;
+    let (from, to) = path.kinds();
+    let port =
+        |fd: &OwnedFd| -> Result<u32> { Ok(getsockname::<VsockAddr>(fd.as_raw_fd())?.port()) };
+    let reader = (to == Kind::Vsock)
+        .then(|| port(&lane.reader))
+        .transpose()?;
+    let source = match &lane.source {
+        Some(source) if from == Kind::Vsock => Some(port(source)?),
+        _ => None,
+    };
+    let capture = monitor.start()?;
+    let arrived = run_lanes(&lanes, path, arm, size, bytes)?.bytes;
+    let packets = capture.finish()?;
+    let of = |port: Option<u32>, is: &dyn Fn(&Packet, u32) -> bool| {
+        let port = port.filter(|_| arrived > 0)?;
+        let count = packets.iter().filter(|packet| is(packet, port)).count();
+        Some(count as f64 / (arrived as f64 / f64::from(1 << 20)))
+    };
+    Ok(Packets {
+        data: of(reader, &|packet, port| {
+            packet.is_data() && packet.dst_port == port
+        }),
+        updates: of(source, &|packet, port| {
+            packet.is_credit_update() && packet.src_port == port
+        }),
     })
 }
 
@@ -545,6 +596,22 @@ pub fn run(args: &Args) -> Result<bool> {
                                 / (measured.bytes as f64 / f64::from(1 << 20)),
                         }))?;
                     }
+                }
+                let Some(monitor) = args.monitor.as_deref().filter(|_| connections == 1) else {
+                    continue;
+                };
+                for &arm in args.arms.iter().filter(|arm| runs(path, **arm)) {
+                    let packets = packets(path, arm, size, &Monitor::new(monitor))
+                        .with_context(|| format!("{name}, {size} bytes, {arm:?}, packets"))?;
+                    print(json!({
+                        "path": name,
+                        "size": size,
+                        "connections": connections,
+                        "arm": format!("{arm:?}").to_lowercase(),
+                        "round": 0,
+                        "packets_mib": packets.data,
+                        "updates_mib": packets.updates,
+                    }))?;
                 }
             }
         }

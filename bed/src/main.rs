@@ -5,6 +5,7 @@
 mod bench;
 mod content;
 mod ends;
+mod monitor;
 mod stress;
 
 use std::path::PathBuf;

@@ -71,8 +71,9 @@ pub struct Args {
 const BOOTS: u32 = 2;
 
 const GUEST_MAIN: &str = "#!/bin/sh\n\
-    for i in vsock vsock_loopback; do modprobe -q $i; done\n\
-    exec bed bench \"$@\"\n";
+    for i in vsock vsock_loopback vsockmon; do modprobe -q $i; done\n\
+    ip link add vsockmon type vsockmon\n\
+    exec bed bench --monitor vsockmon \"$@\"\n";
 
 /// A kernel and what it boots with.
 struct Guest<'a> {

@@ -34,6 +34,13 @@ pub enum Figure {
         p50_us: f64,
         p99_us: f64,
     },
+    /// None where the end that is looked at is no vsock.
+    Packets {
+        size: usize,
+        connections: usize,
+        packets_mib: Option<f64>,
+        updates_mib: Option<f64>,
+    },
 }
 
 /// A measurement, and the kernel that it was made with.
@@ -74,10 +81,19 @@ pub enum Unit {
     CpuMsMib,
     P50Us,
     P99Us,
+    PacketsMib,
+    UpdatesMib,
 }
 
 impl Unit {
-    pub const ALL: [Unit; 4] = [Unit::MbS, Unit::CpuMsMib, Unit::P50Us, Unit::P99Us];
+    pub const ALL: [Unit; 6] = [
+        Unit::MbS,
+        Unit::CpuMsMib,
+        Unit::P50Us,
+        Unit::P99Us,
+        Unit::PacketsMib,
+        Unit::UpdatesMib,
+    ];
 
     fn title(self) -> &'static str {
         match self {
@@ -85,6 +101,8 @@ impl Unit {
             Unit::CpuMsMib => "CPU ms per MiB",
             Unit::P50Us => "trip p50, us",
             Unit::P99Us => "trip p99, us",
+            Unit::PacketsMib => "packets per MiB",
+            Unit::UpdatesMib => "updates per MiB",
         }
     }
 }
@@ -142,6 +160,19 @@ pub fn rows(measured: &[Measured], paths: &[String]) -> Vec<Row> {
                 TRIP_SIZE,
                 1,
                 [(Unit::P50Us, Some(p50_us)), (Unit::P99Us, Some(p99_us))],
+            ),
+            Figure::Packets {
+                size,
+                connections,
+                packets_mib,
+                updates_mib,
+            } => (
+                size,
+                connections,
+                [
+                    (Unit::PacketsMib, packets_mib),
+                    (Unit::UpdatesMib, updates_mib),
+                ],
             ),
         };
         let Some(path) = paths.iter().position(|path| *path == line.path) else {
@@ -266,14 +297,15 @@ pub fn incomplete(measured: &[Measured]) -> Vec<String> {
 }
 
 enum Wanted {
-    AtLeast(f64),
-    AtMost(f64),
+    Least(f64),
+    Most(f64),
 }
 
-/// What a ratio of the Rust sockmap to something else is to be.
+/// What a figure of the Rust sockmap, or its ratio to another, is to be.
 struct Bar {
     unit: Unit,
-    over: &'static str,
+    /// None is the figure itself.
+    over: Option<&'static str>,
     /// None is all.
     path: Option<&'static str>,
     size: Option<usize>,
@@ -282,30 +314,38 @@ struct Bar {
 
 /// The bars that a guest on its own can be held against.
 const BARS: &[Bar] = &[
-    Bar::new("socat", Wanted::AtLeast(2.21))
+    Bar::new("socat", Wanted::Least(2.21))
         .at(65536)
         .of("unix-dgram-to-vsock"),
-    Bar::new("direct", Wanted::AtLeast(0.8))
+    Bar::new("direct", Wanted::Least(0.8))
         .at(65536)
         .of("unix-dgram-to-vsock"),
-    Bar::new("copy", Wanted::AtLeast(1.2)),
-    Bar::new("pristine", Wanted::AtLeast(1.0)),
-    Bar::new("pristine", Wanted::AtLeast(50.0)).at(65536),
-    Bar::new("c", Wanted::AtLeast(1.0)),
-    Bar::new("c", Wanted::AtLeast(1.3))
+    Bar::new("copy", Wanted::Least(1.2)),
+    Bar::new("pristine", Wanted::Least(1.0)),
+    Bar::new("pristine", Wanted::Least(50.0)).at(65536),
+    Bar::new("c", Wanted::Least(1.0)),
+    Bar::new("c", Wanted::Least(1.3))
         .at(65536)
         .of("unix-dgram-to-vsock"),
-    Bar::new("c", Wanted::AtLeast(1.3))
+    Bar::new("c", Wanted::Least(1.3))
         .at(512)
         .of("unix-dgram-to-vsock"),
-    Bar::new("copy", Wanted::AtMost(0.8)).trips(),
+    Bar::new("copy", Wanted::Most(0.8)).in_unit(Unit::P50Us),
+    Bar {
+        over: None,
+        ..Bar::new("", Wanted::Most(17.0))
+    }
+    .at(65536)
+    .of("unix-dgram-to-vsock")
+    .in_unit(Unit::PacketsMib),
+    Bar::new("copy", Wanted::Most(1.0)).in_unit(Unit::UpdatesMib),
 ];
 
 impl Bar {
     const fn new(over: &'static str, wanted: Wanted) -> Self {
         Bar {
             unit: Unit::MbS,
-            over,
+            over: Some(over),
             path: None,
             size: None,
             wanted,
@@ -322,8 +362,8 @@ impl Bar {
         self
     }
 
-    const fn trips(mut self) -> Self {
-        self.unit = Unit::P50Us;
+    const fn in_unit(mut self, unit: Unit) -> Self {
+        self.unit = unit;
         self
     }
 
@@ -333,20 +373,25 @@ impl Bar {
             Unit::CpuMsMib => "CPU time, ",
             Unit::P50Us => "trip p50, ",
             Unit::P99Us => "trip p99, ",
+            Unit::PacketsMib => "packets per MiB, ",
+            Unit::UpdatesMib => "updates per MiB, ",
         };
+        let over = self
+            .over
+            .map_or("rust".to_string(), |over| format!("rust/{over}"));
         let path = self.path.unwrap_or("each path");
         let size = match (self.unit, self.size) {
-            (Unit::MbS, None) => " and size".to_string(),
+            (Unit::MbS | Unit::UpdatesMib, None) => " and size".to_string(),
             (_, None) => String::new(),
             (_, Some(size)) => format!(", {size}"),
         };
-        format!("{what}rust/{}, {path}{size}", self.over)
+        format!("{what}{over}, {path}{size}")
     }
 
-    fn meets(&self, ratio: f64) -> bool {
+    fn meets(&self, figure: f64) -> bool {
         match self.wanted {
-            Wanted::AtLeast(least) => ratio >= least,
-            Wanted::AtMost(most) => ratio <= most,
+            Wanted::Least(least) => figure >= least,
+            Wanted::Most(most) => figure <= most,
         }
     }
 }
@@ -367,18 +412,27 @@ pub struct Judged {
 /// The bars for which there is a figure.
 pub fn judge(rows: &[Row]) -> Vec<Judged> {
     let judge = |bar: &Bar| {
-        let ratios: Vec<(&Row, f64)> = rows
+        let figures: Vec<(&Row, f64)> = rows
             .iter()
             .filter(|row| row.unit == bar.unit)
             .filter(|row| bar.path.is_none_or(|path| path == row.path))
             .filter(|row| bar.size.is_none_or(|size| size == row.size))
-            .filter_map(|row| Some((row, *row.ratios.get(bar.over)?)))
+            .filter_map(|row| {
+                let figure = match bar.over {
+                    None => row.columns.get("rust")?.median,
+                    Some(over) => *row.ratios.get(over)?,
+                };
+                Some((row, figure))
+            })
             .collect();
-        let rows_met = ratios.iter().filter(|(_, ratio)| bar.meets(*ratio)).count();
+        let rows_met = figures
+            .iter()
+            .filter(|(_, figure)| bar.meets(*figure))
+            .count();
         let order = |a: &&(&Row, f64), b: &&(&Row, f64)| a.1.total_cmp(&b.1);
         let (wanted, worst) = match bar.wanted {
-            Wanted::AtLeast(least) => (format!(">= {least:.2}"), ratios.iter().min_by(order)),
-            Wanted::AtMost(most) => (format!("<= {most:.2}"), ratios.iter().max_by(order)),
+            Wanted::Least(least) => (format!(">= {least:.2}"), figures.iter().min_by(order)),
+            Wanted::Most(most) => (format!("<= {most:.2}"), figures.iter().max_by(order)),
         };
         let (row, worst) = worst?;
         let connections = match row.connections {
@@ -391,8 +445,8 @@ pub fn judge(rows: &[Row]) -> Vec<Judged> {
             worst: *worst,
             worst_at: format!("{}, {}{connections}", row.path, row.size),
             rows_met,
-            rows: ratios.len(),
-            met: rows_met == ratios.len(),
+            rows: figures.len(),
+            met: rows_met == figures.len(),
         })
     };
     BARS.iter().filter_map(judge).collect()
