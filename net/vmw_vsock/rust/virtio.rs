@@ -32,7 +32,10 @@ use kernel::{
 };
 
 use core::{
-    mem::ManuallyDrop,
+    mem::{
+        offset_of,
+        ManuallyDrop, //
+    },
     ptr::NonNull, //
 };
 
@@ -47,6 +50,12 @@ const EOR: u32 = bindings::virtio_vsock_rw_VIRTIO_VSOCK_SEQ_EOR;
 
 /// The most bytes that one packet carries.
 const MAX_PACKET: u32 = bindings::VIRTIO_VSOCK_MAX_PKT_BUF_SIZE;
+
+const _: () = assert!(size_of::<bindings::vsock_sock>() == bindings::SIZEOF_VSOCK_SOCK);
+const _: () =
+    assert!(size_of::<bindings::virtio_vsock_sock>() == bindings::SIZEOF_VIRTIO_VSOCK_SOCK);
+// The one is found by the address of the other.
+const _: () = assert!(offset_of!(bindings::virtio_transport, transport) == 0);
 
 /// A vsock socket with a virtio transport that is or was connected, and in a sockmap.
 ///
@@ -223,6 +232,8 @@ struct Counters {
     rx_bytes: u32,
     /// The credit that the packets hold, in the queue or on their way to the target of a redirect.
     buf_used: u32,
+    /// The part of that which is on its way.
+    lent: u32,
     /// The credit that the peer got back, ever.
     fwd_cnt: u32,
 }
@@ -236,23 +247,45 @@ impl Counters {
         }
     }
 
-    /// After a packet gave its `credit` back.
-    fn returned(self, credit: u32) -> Self {
+    /// After a packet took its `credit` out of the queue.
+    fn lent(self, credit: u32) -> Self {
         Self {
-            buf_used: self.buf_used.wrapping_sub(credit),
-            fwd_cnt: self.fwd_cnt.wrapping_add(credit),
+            lent: self.lent.wrapping_add(credit),
             ..self
         }
     }
 
-    /// Whether the peer is to be told: it knows of less space than a packet takes, or nothing that
-    /// is still there will tell it. Of records it may need all the space there is.
+    /// After a packet came back to the queue with its `credit`.
+    fn kept(self, credit: u32) -> Self {
+        Self {
+            lent: self.lent.wrapping_sub(credit),
+            ..self
+        }
+    }
+
+    /// After a packet that was not in the queue gave its `credit` back.
+    fn returned(self, credit: u32) -> Self {
+        Self {
+            buf_used: self.buf_used.wrapping_sub(credit),
+            fwd_cnt: self.fwd_cnt.wrapping_add(credit),
+            ..self.kept(credit)
+        }
+    }
+
+    /// Whether the peer is to be told: as when the owner receives, if it does not know of most of
+    /// the space, and of records always, as one may need all of it.
     ///
-    /// `last_fwd_cnt` is what it knows. A receive follows the same rule.
-    fn is_news(self, last_fwd_cnt: u32, buf_alloc: u32, records: bool) -> bool {
+    /// The last packet that was on its way must not leave the peer without space for another, or
+    /// for what the owner waits for, who may not read before and so does not tell it.
+    ///
+    /// `last_fwd_cnt` is what the peer knows, `rcvlowat` how many bytes the owner waits for.
+    fn is_news(self, last_fwd_cnt: u32, buf_alloc: u32, rcvlowat: u32, records: bool) -> bool {
         let unknown = self.fwd_cnt.wrapping_sub(last_fwd_cnt);
-        let known_space = buf_alloc.saturating_sub(unknown);
-        unknown != 0 && (records || known_space < MAX_PACKET || self.buf_used == 0)
+        let known = buf_alloc.saturating_sub(unknown);
+        let wanted = MAX_PACKET.max(rcvlowat.saturating_sub(self.rx_bytes));
+        let is_short =
+            known < MAX_PACKET || (self.lent == 0 && known.saturating_sub(self.buf_used) < wanted);
+        unknown != 0 && (records || is_short)
     }
 
     /// After the verdict left `len` bytes of a packet with `unread` bytes in the queue, whatever
@@ -280,10 +313,25 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
-    /// Leaves the credit with its packet, which is in the receive queue again.
-    fn stay(self) {
-        let (sk, _bytes) = self.into_parts();
+    /// Makes that of a packet which leaves the receive queue, and is still counted there.
+    fn lend(vsk: &VirtioSock<'_>, bytes: u32) -> Self {
+        let mut rx = vsk.lock_rx();
+        let counters = rx.counters().lent(bytes);
+        rx.set_counters(counters);
+        // INVARIANT: The counters of the socket include the packet.
+        Self {
+            sk: vsk.sk.into(),
+            bytes,
+        }
+    }
+
+    /// Leaves the credit with its packet, which goes back to the receive queue. Returns how many
+    /// bytes it was, which are still counted as lent.
+    fn stay(self) -> u32 {
+        let bytes = self.bytes;
+        let (sk, _) = self.into_parts();
         drop(sk);
+        bytes
     }
 }
 
@@ -312,11 +360,19 @@ impl Drop for Credit {
         let mut rx = vsk.lock_rx();
         let counters = rx.counters().returned(self.bytes);
         rx.set_counters(counters);
-        let is_news = counters.is_news(rx.last_fwd_cnt(), rx.buf_alloc(), vsk.is_record_socket());
+        let is_news = counters.is_news(
+            rx.last_fwd_cnt(),
+            rx.buf_alloc(),
+            self.sk.rcvlowat(),
+            vsk.is_record_socket(),
+        );
         drop(rx);
 
-        if is_news && vsk.sk.is_established() && vsk.send_credit_update() == Err(ENOMEM) {
-            vsk.send_credit_update_later();
+        if is_news && vsk.peer_sends() {
+            // A guest that is stopped cannot be reached for a while.
+            if let Err(ENOMEM | EHOSTUNREACH) = vsk.send_credit_update() {
+                vsk.send_credit_update_later();
+            }
         }
     }
 }
@@ -336,16 +392,11 @@ impl<'a> Place<'a> {
     /// Makes the place of a packet that is not in the receive queue any more, but still counted as
     /// if it were, with `unread` bytes.
     fn new(vsk: &'a VirtioRef<'a>, header: Header, unread: u32) -> Self {
-        // INVARIANT: The counters of the socket include the packet.
-        let credit = Credit {
-            sk: vsk.sk().into(),
-            bytes: header.len(),
-        };
         Self {
             vsk,
             header,
             unread,
-            credit: Some(credit),
+            credit: Some(Credit::lend(&vsk.0, header.len())),
         }
     }
 }
@@ -381,13 +432,11 @@ impl Place<'_> {
         let Ok(packet) = Packet::restore(skb, self.header) else {
             return Kept::Lost;
         };
-        if let Some(credit) = credit {
-            credit.stay();
-        }
+        let credit = credit.map_or(0, Credit::stay);
 
         let this = ManuallyDrop::new(self);
         let mut rx = this.vsk.lock_rx();
-        let counters = rx.counters().resized(this.unread, len);
+        let counters = rx.counters().resized(this.unread, len).kept(credit);
         rx.set_counters(counters);
         rx.push_back(packet);
         Kept::Yes
@@ -456,7 +505,7 @@ impl<'a> UnjudgedQueue<'a> {
     ///
     /// # Errors
     ///
-    /// [`EMSGSIZE`] if a record was too large for one buffer, and is gone.
+    /// [`EMSGSIZE`] or [`EINVAL`] if a record could not be made one buffer, and is gone.
     pub(crate) fn next(mut self: Pin<&mut Self>) -> Option<Result<Unjudged<'a>>> {
         let vsk = self.vsk;
         loop {
@@ -508,7 +557,7 @@ impl<'a> UnjudgedQueue<'a> {
             rest.as_mut().push_back(packet.0);
         }
         // SAFETY: The head of a packet is not shared, and one that was received is charged to
-        // nobody. A packet with a list of fragments is all of its record.
+        // nobody.
         if let Err(err) = unsafe { record.0.append_frags(rest) } {
             drop(Place::new(self.vsk, header, len));
             return Some(Err(err));
@@ -574,6 +623,20 @@ impl<'a> VirtioSock<'a> {
         let sk = unsafe { Sock::from_raw(&raw mut (*vsk).sk) };
         // SAFETY: By the safety requirements.
         unsafe { Self::from_sk(sk) }
+    }
+
+    /// Whether the peer can send, so that it is of use to tell it about space. Of a connection that
+    /// has ended it is not: the peer may have made a new one with the same addresses.
+    ///
+    /// C function: `virtio_transport_peer_sends()` in
+    /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
+    fn peer_sends(&self) -> bool {
+        // SAFETY: The socket is live. C stores the word as one, marked or not.
+        let peer_shutdown =
+            unsafe { atomic_load(&raw mut (*self.vsk.as_ptr()).peer_shutdown, Relaxed) };
+        self.sk.is_established()
+            && !self.sk.is_recv_shutdown()
+            && peer_shutdown & bindings::SEND_SHUTDOWN == 0
     }
 
     fn is_record_socket(&self) -> bool {
@@ -712,6 +775,8 @@ impl RxState<'_> {
             // SAFETY: As above.
             buf_used: unsafe { (*vvs).buf_used },
             // SAFETY: As above.
+            lent: unsafe { (*vvs).lent },
+            // SAFETY: As above.
             fwd_cnt: unsafe { (*vvs).fwd_cnt },
         }
     }
@@ -744,6 +809,8 @@ impl RxState<'_> {
         // SAFETY: As above.
         unsafe { (*vvs).buf_used = counters.buf_used };
         // SAFETY: As above.
+        unsafe { (*vvs).lent = counters.lent };
+        // SAFETY: As above.
         unsafe { (*vvs).fwd_cnt = counters.fwd_cnt };
     }
 
@@ -765,6 +832,7 @@ mod tests {
     const EMPTY: Counters = Counters {
         rx_bytes: 0,
         buf_used: 0,
+        lent: 0,
         fwd_cnt: 0,
     };
 
@@ -773,7 +841,7 @@ mod tests {
         Counters {
             rx_bytes: len.wrapping_sub(read),
             buf_used: len,
-            fwd_cnt: 0,
+            ..EMPTY
         }
     }
 
@@ -791,7 +859,10 @@ mod tests {
     #[test]
     fn taken_packet_gives_all_its_credit_back() {
         for_each_packet(|len, read| {
-            let counters = received(len, read).without(len - read).returned(len);
+            let counters = received(len, read)
+                .lent(len)
+                .without(len - read)
+                .returned(len);
             let want = Counters {
                 fwd_cnt: len,
                 ..EMPTY
@@ -804,7 +875,8 @@ mod tests {
     fn passed_packet_changes_nothing() {
         for_each_packet(|len, read| {
             let counters = received(len, read);
-            assert_eq!(counters.resized(len - read, len - read), counters);
+            let passed = counters.lent(len).resized(len - read, len - read).kept(len);
+            assert_eq!(passed, counters);
         });
     }
 
@@ -813,16 +885,14 @@ mod tests {
     fn changed_packet_gives_its_credit_back_when_it_is_read() {
         for_each_packet(|len, read| {
             for changed in LENS {
-                let passed = received(len, read).resized(len - read, changed);
-                assert_eq!(passed.rx_bytes, changed);
-                assert_eq!(passed.buf_used, len);
-                assert_eq!(passed.fwd_cnt, 0);
-
+                let lent = received(len, read).lent(len);
+                let passed = lent.resized(len - read, changed).kept(len);
                 let want = Counters {
-                    fwd_cnt: len,
+                    rx_bytes: changed,
+                    buf_used: len,
                     ..EMPTY
                 };
-                assert_eq!(passed.without(changed).returned(len), want);
+                assert_eq!(passed, want);
             }
         });
     }
@@ -830,46 +900,87 @@ mod tests {
     #[test]
     fn redirected_packet_holds_its_credit_until_it_is_consumed() {
         for_each_packet(|len, read| {
-            let redirected = received(len, read).without(len - read);
-            assert_eq!(redirected.rx_bytes, 0);
-            assert_eq!(redirected.buf_used, len);
-            assert_eq!(redirected.fwd_cnt, 0);
+            let redirected = received(len, read).lent(len).without(len - read);
+            let want = Counters {
+                buf_used: len,
+                lent: len,
+                ..EMPTY
+            };
+            assert_eq!(redirected, want);
+        });
+    }
+
+    /// What the peer can still send, with what it knows.
+    fn space(counters: Counters, last_fwd_cnt: u32, buf_alloc: u32) -> u32 {
+        let unknown = counters.fwd_cnt.wrapping_sub(last_fwd_cnt);
+        buf_alloc.saturating_sub(unknown.saturating_add(counters.buf_used))
+    }
+
+    /// Calls `check` with counters as they can be after a packet came back, what the peer knows,
+    /// and the size of the buffer.
+    fn for_each_return(check: impl Fn(Counters, u32, u32)) {
+        for buf_alloc in [4096, MAX_PACKET, 4 * MAX_PACKET] {
+            let parts = [0, 1, buf_alloc / 4, buf_alloc / 2];
+            let all = parts.map(|a| parts.map(|b| parts.map(|c| [a, b, c])));
+            for [buf_used, lent, unknown] in all.as_flattened().as_flattened() {
+                let lent = *lent.min(buf_used);
+                for last_fwd_cnt in [0, u32::MAX] {
+                    let counters = Counters {
+                        rx_bytes: buf_used - lent,
+                        buf_used: *buf_used,
+                        lent,
+                        fwd_cnt: last_fwd_cnt.wrapping_add(*unknown),
+                    };
+                    check(counters, last_fwd_cnt, buf_alloc);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn peer_that_knows_all_is_not_told() {
+        for_each_return(|counters, _, buf_alloc| {
+            for records in [false, true] {
+                assert!(!counters.is_news(counters.fwd_cnt, buf_alloc, 1, records));
+            }
         });
     }
 
     #[test]
-    fn peer_is_told_when_it_can_need_it() {
-        let counters = |fwd_cnt, buf_used| Counters {
-            rx_bytes: 0,
+    fn peer_is_told_when_nothing_else_will_tell_it() {
+        for_each_return(|counters, last_fwd_cnt, buf_alloc| {
+            for rcvlowat in [1, buf_alloc / 2, buf_alloc] {
+                let is_news = counters.is_news(last_fwd_cnt, buf_alloc, rcvlowat, false);
+                if is_news || counters.lent != 0 || counters.fwd_cnt == last_fwd_cnt {
+                    continue;
+                }
+                let space = space(counters, last_fwd_cnt, buf_alloc);
+                assert!(space >= MAX_PACKET);
+                assert!(counters.rx_bytes.saturating_add(space) >= rcvlowat);
+            }
+        });
+    }
+
+    #[test]
+    fn peer_is_not_told_of_each_packet() {
+        let buf_alloc = 4 * MAX_PACKET;
+        let after = |fwd_cnt, buf_used, lent| Counters {
+            rx_bytes: buf_used - lent,
             buf_used,
+            lent,
             fwd_cnt,
         };
-        let buf_alloc = 4 * MAX_PACKET;
-        for records in [false, true] {
-            // It knows all.
-            assert!(!counters(7, 0).is_news(7, buf_alloc, records));
-            // Nothing more comes.
-            assert!(counters(1, 0).is_news(0, buf_alloc, records));
-            // The counter wraps.
-            assert!(counters(0, 0).is_news(u32::MAX, buf_alloc, records));
-            // There is plenty of space that it knows of, and more to come.
-            assert_eq!(
-                counters(MAX_PACKET, 1).is_news(0, buf_alloc, records),
-                records
-            );
-            assert_eq!(
-                counters(3 * MAX_PACKET, 1).is_news(0, buf_alloc, records),
-                records
-            );
-            assert_eq!(
-                counters(0, 1).is_news(u32::MAX, buf_alloc, records),
-                records
-            );
-            // There is little.
-            assert!(counters(3 * MAX_PACKET + 1, 1).is_news(0, buf_alloc, records));
-            // A small buffer.
-            assert!(counters(1, 1).is_news(0, 4096, records));
-        }
+        let is_news = |counters: Counters| counters.is_news(0, buf_alloc, 1, false);
+        // There is plenty of space that it knows of.
+        assert!(!is_news(after(1, 0, 0)));
+        assert!(!is_news(after(3 * MAX_PACKET, 0, 0)));
+        assert!(is_news(after(3 * MAX_PACKET + 1, 0, 0)));
+        // A sink that takes little at a time, from a buffer that is full.
+        assert!(!is_news(after(MAX_PACKET, 3 * MAX_PACKET, 3 * MAX_PACKET)));
+        // What is left is the owner's, who need not read it.
+        assert!(is_news(after(MAX_PACKET, 3 * MAX_PACKET, 0)));
+        // A record can need all the space.
+        assert!(after(1, 0, 0).is_news(0, buf_alloc, 1, true));
     }
 
     #[test]

@@ -132,8 +132,8 @@ pub(crate) unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Re
         Some(EAGAIN | ENOMEM | ENOBUFS | EMSGSIZE) => return Err(EPIPE),
         Some(err) => return Err(err),
     }
-    // SAFETY: The socket is live. C writes the word as one, and an old value does no harm: each
-    // buffer is a new look at it.
+    // SAFETY: The socket is live. C stores the word as one, marked or not, and an old value does no
+    // harm: each buffer is a new look at it.
     let peer_shutdown = unsafe { atomic_load(&raw mut (*vsk).peer_shutdown, Relaxed) };
     if sk.is_send_shutdown() || peer_shutdown & bindings::RCV_SHUTDOWN != 0 {
         return Err(EPIPE);

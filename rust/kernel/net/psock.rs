@@ -53,6 +53,10 @@ use core::{
     },
 };
 
+// What a socket in a map has in place of its own is copied as a whole.
+const _: () = assert!(size_of::<bindings::proto>() == bindings::SIZEOF_PROTO);
+const _: () = assert!(size_of::<bindings::sk_psock>() == bindings::SIZEOF_SK_PSOCK);
+
 /// A reference to the psock of a socket: while it is held, the socket keeps its psock.
 ///
 /// Who drops the last one restores the proto of the socket, under `sk_callback_lock`, which must

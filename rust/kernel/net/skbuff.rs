@@ -131,17 +131,23 @@ impl SkBuff {
     ///
     /// # Errors
     ///
-    /// [`EMSGSIZE`] if that is more than an `int` can count. Some of the buffers are in the list
-    /// then, and the others in the queue.
+    /// [`EMSGSIZE`] if that is more than an `int` can count, [`EINVAL`] if one of the buffers has
+    /// such a list already. Some of the others are in the list of this one then, the rest in the
+    /// queue, and one is gone.
     ///
     /// # Safety
     ///
     /// The head of this buffer is not shared, and the buffer not charged to a socket, as it grows.
-    /// Neither this buffer nor one of the others has a list of fragments.
     pub unsafe fn append_frags(&mut self, mut others: Pin<&mut SkBuffQueue>) -> Result {
         // SAFETY: The shared info of a valid buffer is.
         let mut end = unsafe { &raw mut (*self.shinfo()).frag_list };
+        if self.has_frag_list() {
+            return Err(EINVAL);
+        }
         while let Some(other) = others.as_mut().pop_front() {
+            if other.has_frag_list() {
+                return Err(EINVAL);
+            }
             let data_len = self.data_len().checked_add(other.len()).ok_or(EMSGSIZE)?;
             let len = self.len().checked_add(other.len()).ok_or(EMSGSIZE)?;
             let truesize = self
@@ -164,6 +170,12 @@ impl SkBuff {
             unsafe { (*self.as_raw()).truesize = truesize };
         }
         Ok(())
+    }
+
+    /// Returns whether other buffers hold a part of the data.
+    fn has_frag_list(&self) -> bool {
+        // SAFETY: The shared info of a valid buffer is.
+        !unsafe { (*self.shinfo()).frag_list }.is_null()
     }
 
     /// Makes sure that the head of the buffer is not shared, and has `bytes` bytes before the data.
@@ -573,9 +585,10 @@ impl SkBuffSlice<'_> {
         // SAFETY: As above.
         unsafe { (*skb.as_raw()).data_len = self.buffer_len() };
         // SAFETY: The clone is valid.
-        let truesize = unsafe { (*clone).truesize };
+        let clone_truesize = unsafe { (*clone).truesize };
+        let truesize = skb.truesize().saturating_add(clone_truesize);
         // SAFETY: The new buffer is ours.
-        unsafe { (*skb.as_raw()).truesize += truesize };
+        unsafe { (*skb.as_raw()).truesize = truesize };
         Ok(skb)
     }
 
@@ -837,6 +850,19 @@ mod tests {
                 assert_eq!(byte(&skb, at), at as u8);
             }
         }
+    }
+
+    #[test]
+    fn list_is_not_put_into_a_list() {
+        stack_pin_init!(let rest = SkBuffQueue::new());
+        rest.as_mut().push_back(joined(7, 0));
+        // SAFETY: The buffers are new.
+        let appended = unsafe { filled(0, 7, 0).append_frags(rest.as_mut()) };
+        assert_eq!(appended, Err(EINVAL));
+        rest.as_mut().push_back(filled(0, 7, 0));
+        // SAFETY: As above.
+        let appended = unsafe { joined(7, 0).append_frags(rest.as_mut()) };
+        assert_eq!(appended, Err(EINVAL));
     }
 
     #[test]

@@ -146,25 +146,39 @@ impl Sock {
     pub fn is_established(&self) -> bool {
         // SAFETY: The socket is live by the type invariant.
         let state = unsafe { &raw mut (*self.as_raw()).__sk_common.skc_state };
-        // SAFETY: As above; the field is one byte that is read as such.
+        // SAFETY: As above. C stores the byte as one, marked or not; an old value is good enough
+        // for who holds no lock.
         let state = unsafe { atomic_load(state.cast::<i8>(), Relaxed) };
         i32::from(state) == bindings::TCP_ESTABLISHED as i32
+    }
+
+    /// `RCV_SHUTDOWN` and `SEND_SHUTDOWN`.
+    #[inline]
+    fn shutdown(&self) -> i32 {
+        // SAFETY: The socket is live by the type invariant.
+        let shutdown = unsafe { &raw mut (*self.as_raw()).sk_shutdown };
+        // SAFETY: As above. C stores the byte as one, marked or not; an old value is good enough
+        // for who holds no lock.
+        i32::from(unsafe { atomic_load(shutdown.cast::<i8>(), Relaxed) })
     }
 
     /// Returns whether the socket was shut down for sending. Needs no lock.
     #[inline]
     pub fn is_send_shutdown(&self) -> bool {
-        // SAFETY: The socket is live by the type invariant.
-        let shutdown = unsafe { &raw mut (*self.as_raw()).sk_shutdown };
-        // SAFETY: As above; the field is one byte that is read as such.
-        let shutdown = unsafe { atomic_load(shutdown.cast::<i8>(), Relaxed) };
-        i32::from(shutdown) & bindings::SEND_SHUTDOWN as i32 != 0
+        self.shutdown() & bindings::SEND_SHUTDOWN as i32 != 0
+    }
+
+    /// Returns whether the socket was shut down for receiving. Needs no lock.
+    #[inline]
+    pub fn is_recv_shutdown(&self) -> bool {
+        self.shutdown() & bindings::RCV_SHUTDOWN as i32 != 0
     }
 
     /// Returns the error that is pending on the socket, and leaves it there. Needs no lock.
     #[inline]
     pub fn pending_error(&self) -> Option<Error> {
-        // SAFETY: The socket is live by the type invariant; a word is read.
+        // SAFETY: The socket is live by the type invariant. C stores the word as one, marked or
+        // not.
         let err = unsafe { atomic_load(&raw mut (*self.as_raw()).sk_err, Relaxed) };
         (err != 0).then(|| Error::from_errno(err.saturating_neg()))
     }

@@ -233,7 +233,7 @@ impl<'a> VirtioSock<'a> {
     ///
     /// # Errors
     ///
-    /// [`EAGAIN`] if the peer has no space, [`EMSGSIZE`] if a record is larger than its buffer,
+    /// [`EAGAIN`] if the peer has no space or cannot be reached for now, [`EMSGSIZE`] if a record is larger than its buffer,
     /// [`ENOMEM`] without memory, or why the transport could not send it. Only in the last case can
     /// a part have been sent.
     pub(crate) fn enqueue(&self, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
@@ -283,6 +283,8 @@ impl<'a> VirtioSock<'a> {
                 Ok(()) => {}
                 // The next call will fail, then.
                 Err(_) if sent > 0 && want != Want::Record => break,
+                // A guest that is stopped can go on.
+                Err(EHOSTUNREACH) if sent == 0 => return Err(EAGAIN),
                 Err(err) => return Err(err),
             }
             credit.spend(bytes);
