@@ -10,9 +10,11 @@
  */
 
 #include <dirent.h>
+#include <endian.h>
 #include <errno.h>
 #include <error.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -35,10 +37,15 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <linux/sock_diag.h>
 #include <linux/sockios.h>
+#include <linux/virtio_vsock.h>
 #include <linux/vm_sockets.h>
+#include <linux/vsockmon.h>
 
+#include "netlink_helpers.h"
 #include "network_helpers.h"
 #include "test_progs.h"
 #include "testing_helpers.h"
@@ -1438,60 +1445,125 @@ static void test_stall(const struct redir *r)
 /* Other things happen meanwhile, so the best of these counts */
 #define STALL_TRIES	5
 
-/* How often the kernel's workers have waited for work, ever */
-static long worker_waits(void)
+/* What all of the kernel's workers have done, ever */
+struct workers {
+	long waits;	/* how often they have waited for work */
+	long ticks;	/* how long they were busy */
+};
+
+static void add_worker(struct workers *all, int pid)
 {
-	char line[128], path[64];
-	long n, all = 0;
-	struct dirent *d;
-	bool is_worker;
-	DIR *proc;
+	long user, system, waits = 0;
+	char line[512], path[64];
 	FILE *f;
+	int n;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	f = fopen(path, "r");
+	if (!f)
+		return;
+	n = fscanf(f, "%*d (kworker/%*[^)]) %*c %*d %*d %*d %*d %*d "
+		   "%*u %*u %*u %*u %*u %ld %ld", &user, &system);
+	fclose(f);
+	if (n != 2)
+		return;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	f = fopen(path, "r");
+	if (!f)
+		return;
+	while (fgets(line, sizeof(line), f))
+		sscanf(line, "voluntary_ctxt_switches: %ld", &waits);
+	fclose(f);
+	all->waits += waits;
+	all->ticks += user + system;
+}
+
+static struct workers look_at_workers(void)
+{
+	struct workers all = {};
+	struct dirent *d;
+	DIR *proc;
 
 	proc = opendir("/proc");
 	if (!ASSERT_OK_PTR(proc, "opendir"))
-		return 0;
-
-	while ((d = readdir(proc))) {
-		if (!atoi(d->d_name))
-			continue;
-		snprintf(path, sizeof(path), "/proc/%d/status", atoi(d->d_name));
-		f = fopen(path, "r");
-		if (!f)
-			continue;
-		is_worker = false;
-		while (fgets(line, sizeof(line), f)) {
-			if (!strncmp(line, "Name:\tkworker/", 14))
-				is_worker = true;
-			if (is_worker &&
-			    sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1)
-				all += n;
-		}
-		fclose(f);
-	}
+		return all;
+	while ((d = readdir(proc)))
+		if (atoi(d->d_name))
+			add_worker(&all, atoi(d->d_name));
 	closedir(proc);
 	return all;
+}
+
+/* Nothing is done while a redirect has to wait */
+static void expect_idle(void)
+{
+	long waits = 0, ticks = 0, limit = sysconf(_SC_CLK_TCK) / 5;
+	struct workers before, after;
+	int i;
+
+	for (i = 0; i < STALL_TRIES; i++) {
+		before = look_at_workers();
+		usleep(1000 * 1000);
+		after = look_at_workers();
+		waits = after.waits - before.waits;
+		ticks = after.ticks - before.ticks;
+		if (waits < STALL_WAKEUPS && ticks < limit)
+			break;
+	}
+	ASSERT_LT(waits, STALL_WAKEUPS, "wake-ups in a second");
+	ASSERT_LT(ticks, limit, "busy ticks in a second");
 }
 
 static void test_stall_idle(const struct redir *r)
 {
 	struct test_vsock_sockmap *skel;
-	long before, waits = 0;
-	int in[2], out[2], i;
+	int in[2], out[2];
 	size_t sent;
 
 	skel = setup_stall(r, in, out, &sent);
 	if (!skel)
 		return;
 
-	for (i = 0; i < STALL_TRIES; i++) {
-		before = worker_waits();
-		usleep(1000 * 1000);
-		waits = worker_waits() - before;
-		if (waits < STALL_WAKEUPS)
+	expect_idle();
+	teardown_redir(skel, in, out);
+}
+
+/* The receive queue of another socket is full, which the sink only finds out by
+ * trying
+ */
+static void test_stall_one_way(void)
+{
+	enum { COUNT = 50 };
+	const struct redir r = {
+		.in_family = AF_UNIX, .in_sotype = SOCK_DGRAM,
+		.out_family = AF_UNIX, .out_sotype = SOCK_DGRAM,
+		.action = TO_EGRESS,
+	};
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	socklen_t len = sizeof(addr);
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2], fd, i;
+
+	skel = setup_redir(&r, in, out);
+	if (!skel)
+		return;
+
+	fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+	if (!ASSERT_OK_FD(fd, "socket") ||
+	    !ASSERT_OK(bind(fd, (void *)&addr, sizeof(sa_family_t)), "bind") ||
+	    !ASSERT_OK(getsockname(fd, (void *)&addr, &len), "getsockname") ||
+	    !ASSERT_OK(connect(out[0], (void *)&addr, len), "connect"))
+		goto out;
+
+	for (i = 0; i < COUNT; i++)
+		xsend(in[1], &i, sizeof(i), 0);
+	expect_idle();
+	for (i = 0; i < COUNT; i++)
+		if (!expect_record(fd, (void *)&i, sizeof(i)))
 			break;
-	}
-	ASSERT_LT(waits, STALL_WAKEUPS, "wake-ups in a second");
+out:
+	close_fd(&fd);
 	teardown_redir(skel, in, out);
 }
 
@@ -1557,6 +1629,40 @@ static void test_stall_delete(void)
 		settimeo(in[1], LIMIT_SEC * 1000);
 		ASSERT_EQ(fill(in[1], 0), 64 * SPACE, "sent to nobody");
 	}
+	teardown_redir(skel, in, out);
+}
+
+/* A byte takes much more than its length in the kernel */
+static void test_stall_bytes(const struct redir *r)
+{
+	u32 info[SK_MEMINFO_VARS];
+	socklen_t len = sizeof(info);
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2], one = 1, i;
+
+	skel = setup_redir(r, in, out);
+	if (!skel)
+		return;
+
+	if (!limit_space(r->in_family, in[1], in[0]) ||
+	    !limit_space(r->out_family, out[0], out[1]) ||
+	    !ASSERT_OK(setsockopt(in[1], IPPROTO_TCP, TCP_NODELAY, &one,
+				  sizeof(one)), "TCP_NODELAY"))
+		goto out;
+
+	fill(out[0], 0);
+	/* The window has space for as many bytes, but not for so many packets */
+	for (i = 0; i < SPACE / 2; i++)
+		if (send(in[1], "x", 1, MSG_DONTWAIT) != 1)
+			break;
+	usleep(DELAY_MS * 1000);
+	if (ASSERT_OK(getsockopt(in[0], SOL_SOCKET, SO_MEMINFO, info, &len),
+		      "SO_MEMINFO")) {
+		ASSERT_GT(info[SK_MEMINFO_RMEM_ALLOC], SPACE, "memory");
+		ASSERT_LE(info[SK_MEMINFO_RMEM_ALLOC],
+			  info[SK_MEMINFO_RCVBUF] + SPACE, "memory");
+	}
+out:
 	teardown_redir(skel, in, out);
 }
 
@@ -2087,6 +2193,256 @@ out:
 	teardown(&f);
 }
 
+#define MONITOR_SPACE	(16 * 1024 * 1024)
+
+/* A vsockmon device, and a socket that is given a copy of each vsock packet */
+struct monitor {
+	int fd;
+	int ifindex;
+};
+
+/* Makes a device if @ifindex is 0, otherwise takes it away */
+static int change_monitor(const char *name, int ifindex)
+{
+	struct {
+		struct nlmsghdr n;
+		struct ifinfomsg i;
+		char buf[256];
+	} req = {
+		.n.nlmsg_len = NLMSG_LENGTH(sizeof(struct ifinfomsg)),
+		.n.nlmsg_flags = NLM_F_REQUEST,
+		.n.nlmsg_type = ifindex ? RTM_DELLINK : RTM_NEWLINK,
+		.i.ifi_index = ifindex,
+		.i.ifi_flags = IFF_UP,
+		.i.ifi_change = IFF_UP,
+	};
+	struct rtnl_handle rth = { .fd = -1 };
+	struct rtattr *info;
+	int err;
+
+	if (!ifindex) {
+		req.n.nlmsg_flags |= NLM_F_CREATE | NLM_F_EXCL;
+		addattrstrz(&req.n, sizeof(req), IFLA_IFNAME, name);
+		info = addattr_nest(&req.n, sizeof(req), IFLA_LINKINFO);
+		addattrstrz(&req.n, sizeof(req), IFLA_INFO_KIND, "vsockmon");
+		addattr_nest_end(&req.n, info);
+	}
+
+	err = rtnl_open(&rth, 0);
+	if (!err)
+		err = rtnl_talk(&rth, &req.n, NULL);
+	rtnl_close(&rth);
+	return err;
+}
+
+static void close_monitor(struct monitor *m)
+{
+	close_fd(&m->fd);
+	if (m->ifindex)
+		ASSERT_OK(change_monitor(NULL, m->ifindex), "monitor away");
+}
+
+static bool open_monitor(struct monitor *m)
+{
+	struct sockaddr_ll addr = {
+		.sll_family = AF_PACKET,
+		.sll_protocol = htons(ETH_P_ALL),
+	};
+	int space = MONITOR_SPACE;
+	char name[IF_NAMESIZE];
+
+	m->fd = -1;
+	snprintf(name, sizeof(name), "vsm%d", getpid());
+	change_monitor(name, 0);
+	m->ifindex = if_nametoindex(name);
+	if (!m->ifindex) {
+		printf("%s:SKIP: no vsockmon, CONFIG_VSOCKMON\n", __func__);
+		test__skip();
+		return false;
+	}
+
+	addr.sll_ifindex = m->ifindex;
+	m->fd = socket(AF_PACKET, SOCK_RAW, 0);
+	if (ASSERT_OK_FD(m->fd, "packet socket") &&
+	    ASSERT_OK(setsockopt(m->fd, SOL_SOCKET, SO_RCVBUFFORCE, &space,
+				 sizeof(space)), "space") &&
+	    ASSERT_OK(bind(m->fd, (void *)&addr, sizeof(addr)), "bind"))
+		return true;
+
+	close_monitor(m);
+	return false;
+}
+
+/* Of the packets that a socket has sent */
+struct seen {
+	unsigned int with_data;
+	unsigned int credit_updates;
+	size_t bytes;
+};
+
+/* Sums up what @fd has sent, until nothing more comes */
+static struct seen look(const struct monitor *m, int fd)
+{
+	struct __packed {
+		struct af_vsockmon_hdr mon;
+		struct virtio_vsock_hdr hdr;
+	} pkt;
+	struct pollfd p = { .fd = m->fd, .events = POLLIN };
+	struct tpacket_stats stats = {};
+	socklen_t len = sizeof(stats);
+	struct seen seen = {};
+	struct sockaddr_vm addr;
+	socklen_t addr_len = sizeof(addr);
+	ssize_t n;
+
+	if (!ASSERT_OK(getsockname(fd, (void *)&addr, &addr_len), "getsockname"))
+		return seen;
+
+	while (poll(&p, 1, DELAY_MS) == 1) {
+		n = recv(m->fd, &pkt, sizeof(pkt), MSG_DONTWAIT | MSG_TRUNC);
+		if (!ASSERT_GE(n, (ssize_t)sizeof(pkt), "recv from monitor"))
+			break;
+		if (le32toh(pkt.hdr.src_port) != addr.svm_port)
+			continue;
+
+		switch (le16toh(pkt.hdr.op)) {
+		case VIRTIO_VSOCK_OP_RW:
+			seen.with_data++;
+			seen.bytes += n - sizeof(pkt);
+			break;
+		case VIRTIO_VSOCK_OP_CREDIT_UPDATE:
+			seen.credit_updates++;
+			break;
+		}
+	}
+
+	ASSERT_OK(getsockopt(m->fd, SOL_PACKET, PACKET_STATISTICS, &stats, &len),
+		  "statistics");
+	ASSERT_EQ(stats.tp_drops, 0, "packets that were not seen");
+	return seen;
+}
+
+/* A datagram of 64 KiB goes on in one packet */
+static void test_monitor_datagrams(void)
+{
+	enum { COUNT = 16, LEN = 65536 };
+	const struct redir r = {
+		.in_family = AF_UNIX, .in_sotype = SOCK_DGRAM,
+		.out_family = AF_VSOCK, .out_sotype = SOCK_STREAM,
+		.action = TO_EGRESS,
+	};
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2], i;
+	struct monitor m;
+	struct seen seen;
+	char *buf;
+
+	if (!rust_only())
+		return;
+
+	skel = setup_redir(&r, in, out);
+	if (!skel)
+		return;
+
+	if (!open_monitor(&m))
+		goto teardown;
+	buf = malloc(LEN);
+	if (!ASSERT_OK_PTR(buf, "malloc"))
+		goto out;
+
+	for (i = 0; i < LEN; i++)
+		buf[i] = i % 251;
+	for (i = 0; i < COUNT; i++) {
+		xsend(in[1], buf, LEN, 0);
+		if (!expect_bytes(out[1], buf, LEN))
+			goto out;
+	}
+
+	seen = look(&m, out[0]);
+	ASSERT_EQ(seen.bytes, COUNT * LEN, "bytes that were seen");
+	ASSERT_EQ(seen.with_data, COUNT, "packets with data");
+out:
+	free(buf);
+	close_monitor(&m);
+teardown:
+	teardown_redir(skel, in, out);
+}
+
+/* How many credit updates @receiver sends for some writes that end at @reader:
+ * one after the other, or all of them @queued before they are read, or before
+ * the receiver enters @map, if that is not -1.
+ */
+static int count_updates(const struct monitor *m, int writer, int receiver,
+			 int reader, int map, bool queued)
+{
+	enum { COUNT = 32, LEN = 1024 };
+	static const char buf[COUNT * LEN];
+	int i;
+
+	if (map >= 0 && !queued &&
+	    xbpf_map_update_elem(map, &u32(0), &u64(receiver), BPF_NOEXIST))
+		return -1;
+
+	for (i = 0; i < COUNT; i++) {
+		xsend(writer, buf, LEN, 0);
+		if (!queued && !expect_bytes(reader, buf, LEN))
+			return -1;
+	}
+
+	if (!queued)
+		return look(m, receiver).credit_updates;
+
+	if (!wait_inq(receiver, sizeof(buf)) ||
+	    (map >= 0 && xbpf_map_update_elem(map, &u32(0), &u64(receiver),
+					      BPF_NOEXIST)) ||
+	    !expect_bytes(reader, buf, sizeof(buf)))
+		return -1;
+
+	return look(m, receiver).credit_updates;
+}
+
+/* The source of a redirect tells its peer of space no more often than an owner
+ * does who receives the same
+ */
+static void test_monitor_updates(bool queued)
+{
+	const struct redir r = {
+		.in_family = AF_VSOCK, .in_sotype = SOCK_STREAM,
+		.out_family = AF_UNIX, .out_sotype = SOCK_STREAM,
+		.action = TO_EGRESS,
+	};
+	int in[2], out[2], pair[2] = { -1, -1 };
+	struct test_vsock_sockmap *skel;
+	int source, plain, redirected;
+	struct monitor m;
+
+	if (queued && !rust_only())
+		return;
+
+	skel = setup_redir(&r, in, out);
+	if (!skel)
+		return;
+
+	if (!open_monitor(&m))
+		goto teardown;
+	source = bpf_map__fd(skel->maps.source);
+	if (xbpf_map_delete_elem(source, &u32(0)) ||
+	    create_pair(AF_VSOCK, SOCK_STREAM, &pair[0], &pair[1]))
+		goto out;
+
+	plain = count_updates(&m, pair[1], pair[0], pair[0], -1, queued);
+	redirected = count_updates(&m, in[1], in[0], out[1], source, queued);
+	ASSERT_GT(plain, 0, "updates of an owner");
+	ASSERT_GE(redirected, 0, "redirected");
+	ASSERT_LE(redirected, plain, "updates of a redirect");
+out:
+	close_fd(&pair[0]);
+	close_fd(&pair[1]);
+	close_monitor(&m);
+teardown:
+	teardown_redir(skel, in, out);
+}
+
 struct private_net {
 	int listener;
 	int reader;
@@ -2220,6 +2576,10 @@ void test_vsock_sockmap(void)
 	const struct redir *r;
 	char s[MAX_TEST_NAME];
 	enum action action;
+	sighandler_t old;
+
+	/* A send that fails is told by its test */
+	old = signal(SIGPIPE, SIG_IGN);
 
 	test_sotype(SOCK_STREAM);
 	test_sotype(SOCK_SEQPACKET);
@@ -2283,10 +2643,19 @@ void test_vsock_sockmap(void)
 		if (test__start_subtest(s))
 			test_stall_resume(r);
 	}
+	if (test__start_subtest("stalled sink: idle: unix dgram to another's"))
+		test_stall_one_way();
 	if (test__start_subtest("stalled sink: leaves the map"))
 		test_stall_delete();
 	if (test__start_subtest("stalled sink: source is closed"))
 		test_stall_close();
+	for (r = stalls; r < stalls + ARRAY_SIZE(stalls); r++) {
+		if (r->in_family != AF_INET || r->action != TO_EGRESS)
+			continue;
+		snprintf(s, sizeof(s), "stalled sink: bytes: %s", r->name);
+		if (test__start_subtest(s))
+			test_stall_bytes(r);
+	}
 	if (test__start_subtest("stalled sink: udp to vsock stream"))
 		test_stall_udp();
 	for (r = stalls; r < stalls + ARRAY_SIZE(stalls); r++) {
@@ -2328,6 +2697,13 @@ void test_vsock_sockmap(void)
 	if (test__start_subtest("redirect a record that is too large"))
 		test_record_too_large();
 
+	if (test__start_subtest("monitor: large datagrams: a packet each"))
+		test_monitor_datagrams();
+	if (test__start_subtest("monitor: credit updates: one by one"))
+		test_monitor_updates(false);
+	if (test__start_subtest("monitor: credit updates: queued before"))
+		test_monitor_updates(true);
+
 	for (action = NO_PROG; action <= PASS; action++) {
 		if (start("shutdown for reading", SOCK_STREAM, action, ""))
 			test_shutdown_rd(action);
@@ -2350,4 +2726,6 @@ void test_vsock_sockmap(void)
 		if (start("namespace", SOCK_STREAM, action, ""))
 			test_namespace(action);
 	}
+
+	signal(SIGPIPE, old);
 }
