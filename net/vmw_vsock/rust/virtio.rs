@@ -357,23 +357,9 @@ impl Drop for Credit {
         let Ok(vsk) = (unsafe { VirtioSock::from_sk(&self.sk) }) else {
             return;
         };
-        let mut rx = vsk.lock_rx();
+        let rx = vsk.lock_rx();
         let counters = rx.counters().returned(self.bytes);
-        rx.set_counters(counters);
-        let is_news = counters.is_news(
-            rx.last_fwd_cnt(),
-            rx.buf_alloc(),
-            self.sk.rcvlowat(),
-            vsk.is_record_socket(),
-        );
-        drop(rx);
-
-        if is_news && vsk.peer_sends() {
-            // A guest that is stopped cannot be reached for a while.
-            if let Err(ENOMEM | EHOSTUNREACH) = vsk.send_credit_update() {
-                vsk.send_credit_update_later();
-            }
-        }
+        vsk.lent_less(rx, counters);
     }
 }
 
@@ -436,9 +422,10 @@ impl Place<'_> {
 
         let this = ManuallyDrop::new(self);
         let mut rx = this.vsk.lock_rx();
-        let counters = rx.counters().resized(this.unread, len).kept(credit);
-        rx.set_counters(counters);
         rx.push_back(packet);
+        let counters = rx.counters().resized(this.unread, len).kept(credit);
+        // It can be the last one that was on its way.
+        this.vsk.0.lent_less(rx, counters);
         Kept::Yes
     }
 }
@@ -637,6 +624,27 @@ impl<'a> VirtioSock<'a> {
         self.sk.is_established()
             && !self.sk.is_recv_shutdown()
             && peer_shutdown & bindings::SEND_SHUTDOWN == 0
+    }
+
+    /// Sets the counters after a packet was on its way, and tells the peer if that is of use.
+    ///
+    /// Does not sleep; not in hard interrupts, perhaps with spinlocks held.
+    fn lent_less(&self, mut rx: RxState<'_>, counters: Counters) {
+        rx.set_counters(counters);
+        let is_news = counters.is_news(
+            rx.last_fwd_cnt(),
+            rx.buf_alloc(),
+            self.sk.rcvlowat(),
+            self.is_record_socket(),
+        );
+        drop(rx);
+
+        if is_news && self.peer_sends() {
+            // A guest that is stopped cannot be reached for a while.
+            if let Err(ENOMEM | EHOSTUNREACH) = self.send_credit_update() {
+                self.send_credit_update_later();
+            }
+        }
     }
 
     fn is_record_socket(&self) -> bool {
