@@ -455,13 +455,13 @@ pub fn judge(rows: &[Row]) -> Vec<Judged> {
 /// The bars as a table.
 pub fn bars_table(bars: &[Judged]) -> String {
     let mut table = format!(
-        "{:<42}{:>8}{:>8}{:>10}  {:<9}worst at\n",
+        "{:<50}{:>8}{:>8}{:>10}  {:<9}worst at\n",
         "bar", "wanted", "worst", "rows met", ""
     );
     for bar in bars {
         let _ = writeln!(
             table,
-            "{:<42}{:>8}{:>8.2}{:>10}  {:<9}{}",
+            "{:<50}{:>8}{:>8.2}{:>10}  {:<9}{}",
             bar.bar,
             bar.wanted,
             bar.worst,
