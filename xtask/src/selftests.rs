@@ -41,7 +41,7 @@ const GUEST_DIR: &str = "/selftests";
 /// What a guest runs: its first argument is a list of tests, as in `test_progs -a`. Results go
 /// through a file, so that the kernel's own lines do not come in between.
 pub const GUEST_MAIN: &str = r#"#!/bin/sh
-for i in vsock vsock_loopback; do modprobe -q $i; done
+for i in vsock vsock_loopback vsockmon; do modprobe -q $i; done
 cd /selftests
 ./test_progs --no-error-summary -a "$1" > /tmp/results
 status=$?
@@ -50,7 +50,7 @@ cat /tmp/results
 # waits for its peer's answer, at most 8 s.
 if grep -q '^vsock ' /proc/modules; then
     for i in $(seq 12); do
-        for module in vsock_diag vsock_loopback vmw_vsock_virtio_transport_common vsock; do
+        for module in vsockmon vsock_diag vsock_loopback vmw_vsock_virtio_transport_common vsock; do
             rmmod $module 2>/dev/null
         done
         grep -q '^vsock ' /proc/modules || break
