@@ -1639,6 +1639,7 @@ static void test_stall_bytes(const struct redir *r)
 	socklen_t len = sizeof(info);
 	struct test_vsock_sockmap *skel;
 	int in[2], out[2], one = 1, i;
+	u64 start;
 
 	skel = setup_redir(r, in, out);
 	if (!skel)
@@ -1652,10 +1653,13 @@ static void test_stall_bytes(const struct redir *r)
 
 	fill(out[0], 0);
 	/* The window has space for as many bytes, but not for so many packets */
-	for (i = 0; i < SPACE / 2; i++)
+	start = get_time_ns();
+	for (i = 0; i < SPACE / 2 && elapsed_ms(start) < DELAY_MS;) {
 		if (send(in[1], "x", 1, MSG_DONTWAIT) != 1)
-			break;
-	usleep(DELAY_MS * 1000);
+			continue;
+		start = get_time_ns();
+		i++;
+	}
 	if (ASSERT_OK(getsockopt(in[0], SOL_SOCKET, SO_MEMINFO, info, &len),
 		      "SO_MEMINFO")) {
 		ASSERT_GT(info[SK_MEMINFO_RMEM_ALLOC], FILL_LEN, "memory");
