@@ -233,9 +233,9 @@ impl<'a> VirtioSock<'a> {
     ///
     /// # Errors
     ///
-    /// [`EAGAIN`] if the peer has no space or cannot be reached for now, [`EMSGSIZE`] if a record is
-    /// larger than its buffer, [`ENOMEM`] without memory, or why the transport could not send it.
-    /// Only in the last case can a part have been sent.
+    /// [`EAGAIN`] if the peer has no space or cannot be reached for now, [`EMSGSIZE`] if a record
+    /// is larger than its buffer, [`ENOMEM`] without memory, or why the transport could not send
+    /// it. Only in the last case can a part have been sent.
     pub(crate) fn enqueue(&self, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
         let len = data.len();
         // The caller can hold a spinlock, under which no more should be copied than that.
