@@ -1462,8 +1462,9 @@ static void add_worker(struct workers *all, int pid)
 	f = fopen(path, "r");
 	if (!f)
 		return;
-	n = fscanf(f, "%*d (kworker/%*[^)]) %*c %*d %*d %*d %*d %*d "
-		   "%*u %*u %*u %*u %*u %ld %ld", &user, &system);
+	n = fscanf(f,
+		   "%*d (kworker/%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld",
+		   &user, &system);
 	fclose(f);
 	if (n != 2)
 		return;
