@@ -436,6 +436,18 @@ static const struct redir redirs[] = {
 	  AF_VSOCK, SOCK_STREAM, AF_VSOCK, SOCK_STREAM, TO_EGRESS },
 };
 
+static const struct redir vsock_to_unix = {
+	.in_family = AF_VSOCK, .in_sotype = SOCK_STREAM,
+	.out_family = AF_UNIX, .out_sotype = SOCK_STREAM,
+	.action = TO_EGRESS,
+};
+
+static const struct redir unix_dgram_to_vsock = {
+	.in_family = AF_UNIX, .in_sotype = SOCK_DGRAM,
+	.out_family = AF_VSOCK, .out_sotype = SOCK_STREAM,
+	.action = TO_EGRESS,
+};
+
 static void teardown_redir(struct test_vsock_sockmap *skel, int in[2],
 			   int out[2])
 {
@@ -518,6 +530,21 @@ static void test_redirect(const struct redir *r)
 	teardown_redir(skel, in, out);
 }
 
+/* 251 is prime: a lost or repeated chunk shows */
+static char *new_sequence(size_t len)
+{
+	char *buf = malloc(len);
+	size_t i;
+
+	if (!ASSERT_OK_PTR(buf, "malloc"))
+		return NULL;
+
+	for (i = 0; i < len; i++)
+		buf[i] = i % 251;
+
+	return buf;
+}
+
 struct bulk {
 	pthread_t thread;
 	const char *buf;
@@ -557,17 +584,13 @@ static void done_sending(struct bulk *b)
 static void test_redirect_bulk(const struct redir *r)
 {
 	struct test_vsock_sockmap *skel;
-	int in[2], out[2], i;
+	int in[2], out[2];
 	struct bulk b;
 	char *buf;
 
-	buf = malloc(BULK_LEN);
-	if (!ASSERT_OK_PTR(buf, "malloc"))
+	buf = new_sequence(BULK_LEN);
+	if (!buf)
 		return;
-
-	/* 251 is prime: a lost or repeated chunk shows */
-	for (i = 0; i < BULK_LEN; i++)
-		buf[i] = i % 251;
 
 	skel = setup_redir(r, in, out);
 	if (!skel)
@@ -1220,11 +1243,6 @@ out:
 static void test_queued_redirect(void)
 {
 	enum { COUNT = 500, LEN = 129 };
-	const struct redir r = {
-		.in_family = AF_VSOCK, .in_sotype = SOCK_STREAM,
-		.out_family = AF_UNIX, .out_sotype = SOCK_STREAM,
-		.action = TO_EGRESS,
-	};
 	struct test_vsock_sockmap *skel;
 	int in[2], out[2], source, i;
 	char *buf;
@@ -1232,18 +1250,15 @@ static void test_queued_redirect(void)
 	if (!rust_only())
 		return;
 
-	skel = setup_redir(&r, in, out);
+	skel = setup_redir(&vsock_to_unix, in, out);
 	if (!skel)
 		return;
 
-	buf = calloc(COUNT, LEN);
+	buf = new_sequence(COUNT * LEN);
 	source = bpf_map__fd(skel->maps.source);
-	if (!ASSERT_OK_PTR(buf, "calloc") ||
-	    xbpf_map_delete_elem(source, &u32(0)))
+	if (!buf || xbpf_map_delete_elem(source, &u32(0)))
 		goto out;
 
-	for (i = 0; i < COUNT * LEN; i++)
-		buf[i] = i % 251;
 	for (i = 0; i < COUNT; i++)
 		xsend(in[1], buf + i * LEN, LEN, 0);
 	if (wait_inq(in[0], COUNT * LEN) &&
@@ -1751,16 +1766,11 @@ static void test_stall_shutdown(const struct redir *r, bool leaves)
 /* The end of what a socket sends is none of what it receives */
 static void test_stall_shutdown_ingress(void)
 {
-	const struct redir r = {
-		.in_family = AF_VSOCK, .in_sotype = SOCK_STREAM,
-		.out_family = AF_UNIX, .out_sotype = SOCK_STREAM,
-		.action = TO_EGRESS,
-	};
 	struct test_vsock_sockmap *skel;
 	int in[2], out[2];
 	size_t sent;
 
-	skel = setup_stall(&r, in, out, &sent);
+	skel = setup_stall(&vsock_to_unix, in, out, &sent);
 	if (!skel)
 		return;
 
@@ -1856,12 +1866,10 @@ static void test_records(const struct redir *r, bool slow)
 	if (!rust_only())
 		return;
 
-	buf = malloc(MAX_LEN);
+	buf = new_sequence(MAX_LEN);
 	got = malloc(MAX_LEN);
-	if (!ASSERT_OK_PTR(buf, "malloc") || !ASSERT_OK_PTR(got, "malloc"))
+	if (!buf || !ASSERT_OK_PTR(got, "malloc"))
 		goto out;
-	for (i = 0; i < MAX_LEN; i++)
-		buf[i] = i % 251;
 
 	skel = setup_redir(r, in, out);
 	if (!skel)
@@ -1909,14 +1917,12 @@ static void test_record_to_stream(const struct redir *r)
 {
 	enum { LEN = 200000 };
 	struct test_vsock_sockmap *skel;
-	int in[2], out[2], i;
+	int in[2], out[2];
 	char *buf;
 
-	buf = malloc(LEN);
-	if (!ASSERT_OK_PTR(buf, "malloc"))
+	buf = new_sequence(LEN);
+	if (!buf)
 		return;
-	for (i = 0; i < LEN; i++)
-		buf[i] = i % 251;
 
 	skel = setup_redir(r, in, out);
 	if (!skel)
@@ -2057,17 +2063,14 @@ static void test_whole_record(enum action action)
 	struct fixture f;
 	ssize_t n = -1;
 	u64 start;
-	int i;
 
 	if (!rust_only() || !setup(&f, SOCK_SEQPACKET, action))
 		return;
 
-	buf = malloc(LEN);
+	buf = new_sequence(LEN);
 	got = malloc(LEN);
-	if (!ASSERT_OK_PTR(buf, "malloc") || !ASSERT_OK_PTR(got, "malloc"))
+	if (!buf || !ASSERT_OK_PTR(got, "malloc"))
 		goto out;
-	for (i = 0; i < LEN; i++)
-		buf[i] = i % 251;
 
 	xsend(f.writer, buf, LEN, 0);
 	start = get_time_ns();
@@ -2170,16 +2173,11 @@ static void test_redirect_prompt(void)
 static void test_redirect_beside(void)
 {
 	enum { COUNT = 4 };
-	const struct redir r = {
-		.in_family = AF_VSOCK, .in_sotype = SOCK_STREAM,
-		.out_family = AF_UNIX, .out_sotype = SOCK_STREAM,
-		.action = TO_EGRESS,
-	};
 	struct test_vsock_sockmap *skel;
 	int in[2], out[2], i;
 	char *buf;
 
-	skel = setup_redir(&r, in, out);
+	skel = setup_redir(&vsock_to_unix, in, out);
 	if (!skel)
 		return;
 
@@ -2208,18 +2206,13 @@ out:
 /* An empty datagram among others does not end the redirect */
 static void test_redirect_empty(void)
 {
-	const struct redir r = {
-		.in_family = AF_UNIX, .in_sotype = SOCK_DGRAM,
-		.out_family = AF_VSOCK, .out_sotype = SOCK_STREAM,
-		.action = TO_EGRESS,
-	};
 	struct test_vsock_sockmap *skel;
 	int in[2], out[2];
 
 	if (!rust_only())
 		return;
 
-	skel = setup_redir(&r, in, out);
+	skel = setup_redir(&unix_dgram_to_vsock, in, out);
 	if (!skel)
 		return;
 
@@ -2239,7 +2232,7 @@ static void test_sendfile(enum action action)
 	off_t off = FROM;
 	struct fixture f;
 	char *buf;
-	int file, i;
+	int file;
 	ssize_t n;
 
 	if (action == PASS && !rust_only())
@@ -2247,12 +2240,10 @@ static void test_sendfile(enum action action)
 	if (!setup(&f, SOCK_STREAM, action))
 		return;
 
-	buf = malloc(FROM + LEN);
+	buf = new_sequence(FROM + LEN);
 	file = memfd_create("sendfile", 0);
-	if (!ASSERT_OK_PTR(buf, "malloc") || !ASSERT_OK_FD(file, "memfd_create"))
+	if (!buf || !ASSERT_OK_FD(file, "memfd_create"))
 		goto out;
-	for (i = 0; i < FROM + LEN; i++)
-		buf[i] = i % 251;
 	if (!ASSERT_EQ(write(file, buf, FROM + LEN), FROM + LEN, "write"))
 		goto out;
 
@@ -2406,11 +2397,6 @@ static struct seen look(const struct monitor *m, int fd)
 static void test_monitor_datagrams(void)
 {
 	enum { COUNT = 16, LEN = 65536 };
-	const struct redir r = {
-		.in_family = AF_UNIX, .in_sotype = SOCK_DGRAM,
-		.out_family = AF_VSOCK, .out_sotype = SOCK_STREAM,
-		.action = TO_EGRESS,
-	};
 	struct test_vsock_sockmap *skel;
 	int in[2], out[2], i;
 	struct monitor m;
@@ -2420,18 +2406,16 @@ static void test_monitor_datagrams(void)
 	if (!rust_only())
 		return;
 
-	skel = setup_redir(&r, in, out);
+	skel = setup_redir(&unix_dgram_to_vsock, in, out);
 	if (!skel)
 		return;
 
 	if (!open_monitor(&m))
 		goto teardown;
-	buf = malloc(LEN);
-	if (!ASSERT_OK_PTR(buf, "malloc"))
+	buf = new_sequence(LEN);
+	if (!buf)
 		goto out;
 
-	for (i = 0; i < LEN; i++)
-		buf[i] = i % 251;
 	for (i = 0; i < COUNT; i++) {
 		xsend(in[1], buf, LEN, 0);
 		if (!expect_bytes(out[1], buf, LEN))
@@ -2486,11 +2470,6 @@ static int count_updates(const struct monitor *m, int writer, int receiver,
  */
 static void test_monitor_updates(bool queued)
 {
-	const struct redir r = {
-		.in_family = AF_VSOCK, .in_sotype = SOCK_STREAM,
-		.out_family = AF_UNIX, .out_sotype = SOCK_STREAM,
-		.action = TO_EGRESS,
-	};
 	int in[2], out[2], pair[2] = { -1, -1 };
 	struct test_vsock_sockmap *skel;
 	int source, plain, redirected;
@@ -2499,7 +2478,7 @@ static void test_monitor_updates(bool queued)
 	if (queued && !rust_only())
 		return;
 
-	skel = setup_redir(&r, in, out);
+	skel = setup_redir(&vsock_to_unix, in, out);
 	if (!skel)
 		return;
 
