@@ -67,12 +67,31 @@ const FAULTS_RESULT: &str = "faults:";
 const FAULTS_SAID: &str = "faults|";
 const FAULTS_COUNT: &str = "faults-in-all:";
 
+/// A function of a shell: from now on allocations fail, $1 of them at most, of those tasks that ask for
+/// it and of the workers of the loopback. Which ones, each `interval` says; the kernel's fault injection
+/// has a probability too, but without a seed for it at boot that is 1.
+pub const FAIL_ALLOCATIONS: &str = r#"fail_allocations() {
+    for attr in failslab fail_page_alloc; do
+        dir=/sys/kernel/debug/$attr
+        [ -d $dir ] || exit 1
+        echo 0 > $dir/verbose
+        echo Y > $dir/task-filter
+        echo N > $dir/ignore-gfp-wait
+        echo 100 > $dir/probability
+        echo $1 > $dir/times
+    done
+    # Not page tables, which User-Mode Linux does not survive.
+    echo 1 > /sys/kernel/debug/fail_page_alloc/min-order
+    for task in /proc/[0-9]*; do
+        ! grep -q '^kworker' $task/comm || echo 1 > $task/make-it-fail
+    done
+}"#;
+
 /// What a guest runs for our subtests with allocations that fail, each in a process of its own. Then
 /// some run without. The argument is a seed.
 ///
 /// One of 7 to 46 allocations fails, by the seed and the subtest: always the same would meet the same
-/// allocations of similar subtests. The kernel's fault injection has a probability too, but without a
-/// seed for it at boot that is 1.
+/// allocations of similar subtests.
 const FAULTS_MAIN: &str = r#"#!/bin/sh
 modprobe -q -a vsock vsock_loopback
 cd /selftests
@@ -82,6 +101,7 @@ seed=$1 lanes=4
 sockets() {
     awk '$1 == "sockets:" { n = $3 } $1 == "TCP:" { n -= $5 } END { print n }' /proc/net/sockstat
 }
+@FAIL@
 # All subtests from $1 on, with a step.
 lane() {
     i=$1
@@ -103,21 +123,7 @@ lane() {
 # What TCP keeps of its peers looks like a leak.
 echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save
 before=$(sockets)
-for i in failslab fail_page_alloc; do
-    cd /sys/kernel/debug/$i || exit 1
-    echo 0 > verbose
-    # Only for tasks that ask for it: the subtests, and the workers of the loopback.
-    echo Y > task-filter
-    echo N > ignore-gfp-wait
-    echo 100 > probability
-    echo 1000000 > times
-done
-# Not page tables, which User-Mode Linux does not survive.
-echo 1 > /sys/kernel/debug/fail_page_alloc/min-order
-for i in /proc/[0-9]*; do
-    ! grep -q '^kworker' $i/comm || echo 1 > $i/make-it-fail
-done
-cd /selftests
+fail_allocations 1000000
 for i in $(seq $lanes); do
     lane $i &
 done
@@ -245,6 +251,7 @@ pub fn ensure(env: &Env, root: &ToolRoot, tree: &Tree, image: Option<&Image>) ->
 /// [`FAULTS_MAIN`] as the guest gets it.
 pub fn faults_main() -> String {
     FAULTS_MAIN
+        .replace("@FAIL@", FAIL_ALLOCATIONS)
         .replace("@RESULT@", FAULTS_RESULT)
         .replace("@SAID@", FAULTS_SAID)
         .replace("@COUNT@", FAULTS_COUNT)

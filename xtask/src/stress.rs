@@ -33,25 +33,13 @@ pub struct Args {
 }
 
 /// Arguments: seed, time, and `--faults` with the interval.
-///
-/// The kernel's fault injection has a probability too, but without a seed for it at boot that is 1.
 const GUEST_MAIN: &str = r#"#!/bin/sh
+@FAIL@
 if [ "$3" = --faults ]; then
     for i in failslab fail_page_alloc; do
-        cd /sys/kernel/debug/$i || exit 1
-        echo 0 > verbose
-        # Only for tasks that ask for it: the threads of bed, and the workers of the loopback.
-        echo Y > task-filter
-        echo N > ignore-gfp-wait
-        echo $4 > interval
-        echo 100 > probability
-        echo -1 > times
+        echo $4 > /sys/kernel/debug/$i/interval
     done
-    # Not page tables, which User-Mode Linux does not survive.
-    echo 1 > /sys/kernel/debug/fail_page_alloc/min-order
-    for i in /proc/[0-9]*; do
-        ! grep -q '^kworker' $i/comm || echo 1 > $i/make-it-fail
-    done
+    fail_allocations -1
 fi
 bed stress --seed $1 --time $2 $3 > /tmp/result
 status=$?
@@ -72,7 +60,8 @@ pub fn run_on(
     programs: &Programs,
     args: &Args,
 ) -> Result<()> {
-    let mut initramfs = Initramfs::new(env, root, GUEST_MAIN);
+    let main = GUEST_MAIN.replace("@FAIL@", selftests::FAIL_ALLOCATIONS);
+    let mut initramfs = Initramfs::new(env, root, &main);
     initramfs
         .modules(image)?
         .leak_check()
