@@ -1382,8 +1382,13 @@ static bool limit_space(int family, int from, int to)
 {
 	int bytes = SPACE;
 
+	/* The other side must know of it, or would send too much, which resets
+	 * the connection
+	 */
 	if (family == AF_VSOCK)
-		return set_space(to, SPACE);
+		return set_space(to, SPACE) &&
+		       xsend(to, hello, sizeof(hello), 0) == sizeof(hello) &&
+		       expect_bytes(from, hello, sizeof(hello));
 	return ASSERT_OK(setsockopt(from, SOL_SOCKET, SO_SNDBUF, &bytes,
 				    sizeof(bytes)), "SO_SNDBUF") &&
 	       ASSERT_OK(setsockopt(to, SOL_SOCKET, SO_RCVBUF, &bytes,
@@ -1417,10 +1422,7 @@ static struct test_vsock_sockmap *setup_stall(const struct redir *r, int in[2],
 	     !limit_space(r->out_family, out[1], out[0])))
 		goto fail;
 
-	/* Lets the writers know about the space */
 	xsend(in[1], greeting, sizeof(greeting), 0);
-	if (r->out_family == AF_VSOCK)
-		xsend(out[1], hello, sizeof(hello), 0);
 	if (!expect_bytes(reader, greeting, sizeof(greeting)))
 		goto fail;
 
