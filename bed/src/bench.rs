@@ -2,8 +2,9 @@
 //! How fast bytes go from one socket through another to a vsock, or out of one: written to the vsock
 //! itself, copied by a loop, by socat, and redirected by a sockmap.
 //!
-//! All ends are in this process, so that vsock is its loopback. Each measurement is one line of
-//! JSON; the arms take turns within a round, so that what slows the machine slows them all.
+//! All ends are in this process, so that vsock is its loopback, unless there is a peer, which has
+//! the far ends of the vsocks. Each measurement is one line of JSON; the arms take turns within a
+//! round, so that what slows the machine slows them all.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -18,9 +19,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
 use clap::ValueEnum;
-use nix::errno::Errno;
 use nix::sys::socket::{
-    accept4, connect, getsockname, recv, send, setsockopt, sockopt, AddressFamily, MsgFlags,
+    accept4, connect, getsockname, setsockopt, shutdown, sockopt, AddressFamily, Shutdown,
     SockFlag, SockType, UnixAddr, VsockAddr,
 };
 use nix::sys::time::TimeVal;
@@ -29,11 +29,11 @@ use sockmap::{Map, Program};
 
 use crate::ends::{loopback_listener, open, print};
 use crate::monitor::{Monitor, Packet};
+use crate::peer::{Far, Peer};
+use crate::transfer::{drain, echo, give_up_after, receive, send_all, write, LIMIT};
 
 /// What socat reads at once. The copy loop reads twice that, as the largest datagram has to fit in.
 const BUFFER: usize = 1 << 16;
-/// What a measurement may take before it ends with what has arrived.
-const LIMIT: Duration = Duration::from_secs(5);
 /// A source without flow control is done when nothing has come for so long.
 const IDLE: i64 = 200_000;
 /// How many bytes are sent to count their packets.
@@ -116,18 +116,80 @@ pub struct Args {
     /// How many round trips of 64 bytes; 0 for none
     #[arg(long, default_value_t = 0)]
     trips: usize,
+    /// Where `bed bench-peer` has the far ends of the vsocks; without it they are here
+    #[arg(long, value_name = "CID:PORT")]
+    peer: Option<Peer>,
     /// A vsockmon device, to count packets
     #[arg(long, value_name = "DEVICE")]
     monitor: Option<String>,
 }
 
-/// A writes to `writer`, which arrives at `source`; what is sent to `sink` arrives at `reader`.
+/// What is written to `writer` arrives at `source`; what is sent to `sink` arrives at `reader`.
 struct Lane {
-    writer: OwnedFd,
+    writer: End,
     source: Option<OwnedFd>,
     sink: Option<OwnedFd>,
-    reader: OwnedFd,
+    reader: End,
     _helper: Helper,
+}
+
+/// An end of a lane.
+enum End {
+    Here(OwnedFd),
+    There(Far),
+}
+
+impl End {
+    fn write(&self, bytes: usize, size: usize, end: Instant) -> Result<()> {
+        match self {
+            End::Here(fd) => write(fd, bytes, size, end),
+            End::There(far) => far.write(bytes, size),
+        }
+    }
+
+    fn drain(&self, bytes: usize, end: Instant) -> Result<(usize, Instant)> {
+        match self {
+            End::Here(fd) => drain(fd, bytes, end),
+            End::There(far) => Ok((far.drain(bytes)?, Instant::now())),
+        }
+    }
+
+    fn echo(&self) -> Result<()> {
+        match self {
+            End::Here(fd) => echo(fd),
+            End::There(far) => far.echo(),
+        }
+    }
+
+    /// Who waits for it sees that it is gone.
+    fn hang_up(&self) {
+        match self {
+            End::Here(fd) => {
+                let _ = shutdown(fd.as_raw_fd(), Shutdown::Both);
+            }
+            End::There(far) => far.hang_up(),
+        }
+    }
+
+    /// How long a read waits; an end that is not here has its own limit.
+    fn read_limit(&self, limit: TimeVal) -> Result<()> {
+        if let End::Here(fd) = self {
+            setsockopt(fd, sockopt::ReceiveTimeout, &limit)?;
+        }
+        Ok(())
+    }
+
+    /// Of a vsock.
+    fn port(&self) -> Result<u32> {
+        match self {
+            End::Here(fd) => vsock_port(fd),
+            End::There(far) => Ok(far.address.port()),
+        }
+    }
+}
+
+fn vsock_port(fd: &OwnedFd) -> Result<u32> {
+    Ok(getsockname::<VsockAddr>(fd.as_raw_fd())?.port())
 }
 
 /// What works for a lane and ends with it.
@@ -147,13 +209,21 @@ impl Drop for Helper {
     }
 }
 
-/// What is written to the first arrives at the second.
-fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd)> {
+/// What is written to the first arrives at the second, and the other way round. The second of vsocks
+/// is the peer's.
+fn pair(kind: Kind, peer: Option<Peer>) -> Result<(OwnedFd, End)> {
+    if let (Kind::Vsock, Some(peer)) = (kind, peer) {
+        let far = peer.offer()?;
+        let near = far.connect()?;
+        give_up_after(&near, LIMIT)?;
+        return Ok((near, End::There(far)));
+    }
     let (near, far): (OwnedFd, OwnedFd) = match kind {
         Kind::UnixDgram => {
             let (near, far) = UnixDatagram::pair()?;
             // A large datagram has to fit in, as in the experiment that started it.
             setsockopt(&near, sockopt::SndBufForce, &(1 << 20))?;
+            setsockopt(&far, sockopt::SndBufForce, &(1 << 20))?;
             (near.into(), far.into())
         }
         Kind::UnixStream => {
@@ -183,11 +253,9 @@ fn pair(kind: Kind) -> Result<(OwnedFd, OwnedFd)> {
         }
     };
     for fd in [&near, &far] {
-        let limit = TimeVal::new(LIMIT.as_secs() as i64, 0);
-        setsockopt(fd, sockopt::ReceiveTimeout, &limit)?;
-        setsockopt(fd, sockopt::SendTimeout, &limit)?;
+        give_up_after(fd, LIMIT)?;
     }
-    Ok((near, far))
+    Ok((near, End::Here(far)))
 }
 
 /// A map with one socket, what arrives at which goes to the socket of another map.
@@ -198,7 +266,7 @@ fn splice(map: Map, socket: &OwnedFd, to: &Map) -> Result<(Map, Program)> {
     Ok((map, program))
 }
 
-fn socat(kind: Kind) -> Result<Lane> {
+fn socat(kind: Kind, peer: Option<Peer>) -> Result<Lane> {
     let path = "/tmp/bench.sock";
     let _ = fs::remove_file(path);
     let address = match kind {
@@ -206,7 +274,17 @@ fn socat(kind: Kind) -> Result<Lane> {
         Kind::UnixStream => format!("UNIX-LISTEN:{path}"),
         _ => bail!("no socat for {kind:?}"),
     };
-    let (listener, to) = loopback_listener(SockType::Stream)?;
+    let (listener, far, to) = match peer {
+        None => {
+            let (listener, to) = loopback_listener(SockType::Stream)?;
+            (Some(listener), None, to)
+        }
+        Some(peer) => {
+            let far = peer.offer()?;
+            let to = far.address;
+            (None, Some(far), to)
+        }
+    };
     let child = Command::new("socat")
         .args(["-u", "-b", &BUFFER.to_string(), &address])
         .arg(format!("VSOCK-CONNECT:{}:{}", to.cid(), to.port()))
@@ -232,13 +310,20 @@ fn socat(kind: Kind) -> Result<Lane> {
         ensure!(Instant::now() < deadline, "socat does not listen: {error}");
         thread::sleep(Duration::from_millis(1));
     }
-    setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::new(5, 0))?;
-    let reader = accept4(&listener, SockFlag::SOCK_CLOEXEC).context("socat does not connect")?;
-    let limit = TimeVal::new(LIMIT.as_secs() as i64, 0);
-    setsockopt(&reader, sockopt::ReceiveTimeout, &limit)?;
-    setsockopt(&writer, sockopt::SendTimeout, &limit)?;
+    give_up_after(&writer, LIMIT)?;
+    let reader = match (listener, far) {
+        (_, Some(far)) => End::There(far),
+        (Some(listener), None) => {
+            give_up_after(&listener, LIMIT)?;
+            let reader =
+                accept4(&listener, SockFlag::SOCK_CLOEXEC).context("socat does not connect")?;
+            give_up_after(&reader, LIMIT)?;
+            End::Here(reader)
+        }
+        (None, None) => bail!("nowhere to go"),
+    };
     Ok(Lane {
-        writer,
+        writer: End::Here(writer),
         source: None,
         sink: None,
         reader,
@@ -246,22 +331,36 @@ fn socat(kind: Kind) -> Result<Lane> {
     })
 }
 
-fn lane(path: Path, arm: Arm) -> Result<Lane> {
+/// What a measurement is of.
+#[derive(Clone, Copy)]
+struct Way {
+    path: Path,
+    arm: Arm,
+    peer: Option<Peer>,
+}
+
+fn lane(Way { path, arm, peer }: Way) -> Result<Lane> {
     let (from, to) = path.kinds();
     if arm == Arm::Socat {
-        return socat(from);
+        return socat(from, peer);
     }
-    let (sink, reader) = pair(to)?;
     if arm == Arm::Direct {
+        let (near, far) = pair(Kind::Vsock, peer)?;
+        let (writer, reader) = if to == Kind::Vsock {
+            (End::Here(near), far)
+        } else {
+            (far, End::Here(near))
+        };
         return Ok(Lane {
-            writer: sink,
+            writer,
             source: None,
             sink: None,
             reader,
             _helper: Helper::None,
         });
     }
-    let (writer, source) = pair(from)?;
+    let (sink, reader) = pair(to, peer)?;
+    let (source, writer) = pair(from, peer)?;
     let helper = if arm == Arm::Sockmap {
         let (there, back) = (Map::new(1)?, Map::new(1)?);
         let program = Program::redirect(&there, KEY as u32)?;
@@ -280,52 +379,6 @@ fn lane(path: Path, arm: Arm) -> Result<Lane> {
         reader,
         _helper: helper,
     })
-}
-
-/// Whether a call ended since its time was up.
-fn late(errno: Errno) -> bool {
-    errno == Errno::EAGAIN
-}
-
-/// Sends all; false when the time is up.
-fn send_all(fd: &OwnedFd, mut bytes: &[u8]) -> Result<bool> {
-    while !bytes.is_empty() {
-        match send(fd.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(Errno::EINTR) => {}
-            Err(errno) if late(errno) => return Ok(false),
-            Err(errno) => return Err(errno).context("send"),
-        }
-    }
-    Ok(true)
-}
-
-/// Receives once; 0 when the time is up.
-fn receive(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize> {
-    loop {
-        match recv(fd.as_raw_fd(), buffer, MsgFlags::empty()) {
-            Ok(count) => return Ok(count),
-            Err(Errno::EINTR) => {}
-            Err(errno) if late(errno) || errno == Errno::ECONNRESET => return Ok(0),
-            Err(errno) => return Err(errno).context("receive"),
-        }
-    }
-}
-
-/// Reads `bytes` bytes, or until nothing more comes; returns how many, and when the last came.
-fn drain(fd: &OwnedFd, bytes: usize, end: Instant) -> Result<(usize, Instant)> {
-    let mut buffer = vec![0; 1 << 18];
-    let mut had = 0;
-    let mut last = Instant::now();
-    while had < bytes && last < end {
-        let count = receive(fd, &mut buffer)?;
-        if count == 0 {
-            break;
-        }
-        had += count;
-        last = Instant::now();
-    }
-    Ok((had, last))
 }
 
 /// Copies until `stop`, or an end of the socket.
@@ -370,28 +423,19 @@ impl Measured {
 }
 
 /// Sends `bytes` bytes on each of some lanes, and waits until they have arrived.
-fn throughput(
-    path: Path,
-    arm: Arm,
-    size: usize,
-    bytes: usize,
-    connections: usize,
-) -> Result<Measured> {
+fn throughput(way: Way, size: usize, bytes: usize, connections: usize) -> Result<Measured> {
     let lanes = (0..connections)
-        .map(|_| lane(path, arm))
+        .map(|_| lane(way))
         .collect::<Result<Vec<_>>>()?;
-    run_lanes(&lanes, path, arm, size, bytes)
+    run_lanes(&lanes, way, size, bytes)
 }
 
-fn run_lanes(lanes: &[Lane], path: Path, arm: Arm, size: usize, bytes: usize) -> Result<Measured> {
+fn run_lanes(lanes: &[Lane], way: Way, size: usize, bytes: usize) -> Result<Measured> {
+    let Way { path, arm, .. } = way;
     let lossy = path.kinds().0 == Kind::Udp && arm != Arm::Direct;
     if lossy {
         for lane in lanes {
-            setsockopt(
-                &lane.reader,
-                sockopt::ReceiveTimeout,
-                &TimeVal::new(0, IDLE),
-            )?;
+            lane.reader.read_limit(TimeVal::new(0, IDLE))?;
         }
     }
     let stop = AtomicBool::new(false);
@@ -409,24 +453,11 @@ fn run_lanes(lanes: &[Lane], path: Path, arm: Arm, size: usize, bytes: usize) ->
         }
         let writers: Vec<_> = lanes
             .iter()
-            .map(|lane| {
-                scope.spawn(move || -> Result<()> {
-                    let chunk = vec![0x5a; size];
-                    let mut left = bytes;
-                    while left > 0 && Instant::now() < end {
-                        let count = left.min(size);
-                        if !send_all(&lane.writer, &chunk[..count])? {
-                            break;
-                        }
-                        left -= count;
-                    }
-                    Ok(())
-                })
-            })
+            .map(|lane| scope.spawn(move || lane.writer.write(bytes, size, end)))
             .collect();
         let drains: Vec<_> = lanes
             .iter()
-            .map(|lane| scope.spawn(move || drain(&lane.reader, bytes, end)))
+            .map(|lane| scope.spawn(move || lane.reader.drain(bytes, end)))
             .collect();
         let mut arrived = 0;
         let mut last = start;
@@ -439,10 +470,7 @@ fn run_lanes(lanes: &[Lane], path: Path, arm: Arm, size: usize, bytes: usize) ->
         stop.store(true, Relaxed);
         // A writer that is stuck sees that its peer is gone.
         for lane in lanes {
-            let _ = nix::sys::socket::shutdown(
-                lane.writer.as_raw_fd(),
-                nix::sys::socket::Shutdown::Both,
-            );
+            lane.writer.hang_up();
         }
         let complete = arrived == bytes * lanes.len();
         let mut result = Ok(());
@@ -475,22 +503,20 @@ struct Packets {
 }
 
 /// Counts the packets of what `throughput` sends.
-fn packets(path: Path, arm: Arm, size: usize, monitor: &Monitor) -> Result<Packets> {
+fn packets(way: Way, size: usize, monitor: &Monitor) -> Result<Packets> {
     let bytes = PACKETS_OF.next_multiple_of(size);
-    let lanes = [lane(path, arm)?];
+    let lanes = [lane(way)?];
     let [lane] = &lanes;
-    let (from, to) = path.kinds();
-    let port =
-        |fd: &OwnedFd| -> Result<u32> { Ok(getsockname::<VsockAddr>(fd.as_raw_fd())?.port()) };
+    let (from, to) = way.path.kinds();
     let reader = (to == Kind::Vsock)
-        .then(|| port(&lane.reader))
+        .then(|| lane.reader.port())
         .transpose()?;
     let source = match &lane.source {
-        Some(source) if from == Kind::Vsock => Some(port(source)?),
+        Some(source) if from == Kind::Vsock => Some(vsock_port(source)?),
         _ => None,
     };
     let capture = monitor.start()?;
-    let arrived = run_lanes(&lanes, path, arm, size, bytes)?.bytes;
+    let arrived = run_lanes(&lanes, way, size, bytes)?.bytes;
     let packets = capture.finish()?;
     let of = |port: Option<u32>, is: &dyn Fn(&Packet, u32) -> bool| {
         let port = port.filter(|_| arrived > 0)?;
@@ -508,35 +534,31 @@ fn packets(path: Path, arm: Arm, size: usize, monitor: &Monitor) -> Result<Packe
 }
 
 /// Round trips of 64 bytes, in microseconds, sorted.
-fn round_trips(path: Path, arm: Arm, trips: usize) -> Result<Vec<f64>> {
+fn round_trips(way: Way, trips: usize) -> Result<Vec<f64>> {
     const SIZE: usize = 64;
-    let lane = lane(path, arm)?;
+    let lane = lane(way)?;
+    let (near, echo) = match (&lane.writer, &lane.reader) {
+        (End::Here(near), echo) | (echo, End::Here(near)) => (near, echo),
+        (End::There(_), End::There(_)) => bail!("nobody here waits for the answer"),
+    };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        if arm == Arm::Copy {
+        if way.arm == Arm::Copy {
             if let (Some(source), Some(sink)) = (&lane.source, &lane.sink) {
                 scope.spawn(|| copy(source, sink, &stop));
                 scope.spawn(|| copy(sink, source, &stop));
             }
         }
-        let echo = scope.spawn(|| -> Result<()> {
-            let mut buffer = [0; SIZE];
-            loop {
-                let count = receive(&lane.reader, &mut buffer)?;
-                if count == 0 || !send_all(&lane.reader, &buffer[..count])? {
-                    return Ok(());
-                }
-            }
-        });
+        let echoing = scope.spawn(|| echo.echo());
         let mut times = Vec::new();
         let mut run = || -> Result<()> {
             let mut buffer = [0x5a; SIZE];
             for _ in 0..trips {
                 let start = Instant::now();
-                ensure!(send_all(&lane.writer, &buffer)?, "time limit");
+                ensure!(send_all(near, &buffer)?, "time limit");
                 let mut had = 0;
                 while had < SIZE {
-                    let count = receive(&lane.writer, &mut buffer[had..])?;
+                    let count = receive(near, &mut buffer[had..])?;
                     ensure!(count > 0, "no answer");
                     had += count;
                 }
@@ -546,9 +568,8 @@ fn round_trips(path: Path, arm: Arm, trips: usize) -> Result<Vec<f64>> {
         };
         let result = run();
         stop.store(true, Relaxed);
-        let _ =
-            nix::sys::socket::shutdown(lane.reader.as_raw_fd(), nix::sys::socket::Shutdown::Both);
-        let _ = echo.join();
+        echo.hang_up();
+        let _ = echoing.join();
         result?;
         times.sort_by(f64::total_cmp);
         Ok(times)
@@ -556,38 +577,73 @@ fn round_trips(path: Path, arm: Arm, trips: usize) -> Result<Vec<f64>> {
 }
 
 /// How many bytes a measurement moves: what the copy moves in the given time.
-fn calibrate(path: Path, size: usize, connections: usize, time: Duration) -> Result<usize> {
+fn calibrate(way: Way, size: usize, connections: usize, time: Duration) -> Result<usize> {
+    let copy = Way {
+        arm: Arm::Copy,
+        ..way
+    };
     let few = (size * 16).max(1 << 16);
-    throughput(path, Arm::Copy, size, few, connections)?;
-    let rate = throughput(path, Arm::Copy, size, 4 * few, connections)?.rate();
+    throughput(copy, size, few, connections)?;
+    let rate = throughput(copy, size, 4 * few, connections)?.rate();
     let bytes = (rate * time.as_secs_f64()) as usize / connections;
     Ok(bytes.clamp(few, 256 << 20) / size * size)
 }
 
-fn runs(path: Path, arm: Arm) -> bool {
-    arm != Arm::Socat || matches!(path.kinds().0, Kind::UnixDgram | Kind::UnixStream)
+impl Way {
+    /// As it is called in the results, for errors.
+    fn named(self, name: &str) -> String {
+        format!("{name}, {}", self.arm_name())
+    }
+
+    fn arm_name(self) -> String {
+        format!("{:?}", self.arm).to_lowercase()
+    }
+
+    fn has_round_trips(self) -> bool {
+        let (from, to) = self.path.kinds();
+        // Nothing sends a lost datagram again, and somebody here has to wait for the answer.
+        from != Kind::Udp && !(self.peer.is_some() && from == Kind::Vsock && to == Kind::Vsock)
+    }
+}
+
+fn ways(args: &Args, path: Path) -> Vec<Way> {
+    let from = path.kinds().0;
+    let runs = |arm: &Arm| *arm != Arm::Socat || matches!(from, Kind::UnixDgram | Kind::UnixStream);
+    let way = |arm| Way {
+        path,
+        arm,
+        peer: args.peer,
+    };
+    args.arms.iter().copied().filter(runs).map(way).collect()
 }
 
 pub fn run(args: &Args) -> Result<bool> {
     for &path in &args.paths {
         let name = path.to_possible_value().context("name")?;
         let name = name.get_name();
+        let ways = ways(args, path);
+        let Some(&first) = ways.first() else {
+            continue;
+        };
         for &connections in &args.connections {
+            // There is one path for the UNIX socket of socat.
+            let all = ways.iter().copied();
+            let ways = || {
+                all.clone()
+                    .filter(|way| way.arm != Arm::Socat || connections == 1)
+            };
             for &size in args.sizes.iter().filter(|size| path.takes(**size)) {
                 let time = Duration::from_millis(args.time);
-                let bytes = calibrate(path, size, connections, time)?;
+                let bytes = calibrate(first, size, connections, time)?;
                 for round in 0..args.rounds {
-                    for &arm in args.arms.iter().filter(|arm| runs(path, **arm)) {
-                        if arm == Arm::Socat && connections > 1 {
-                            continue;
-                        }
-                        let measured = throughput(path, arm, size, bytes, connections)
-                            .with_context(|| format!("{name}, {size} bytes, {arm:?}"))?;
+                    for way in ways() {
+                        let measured = throughput(way, size, bytes, connections)
+                            .with_context(|| way.named(&format!("{name}, {size} bytes")))?;
                         print(json!({
                             "path": name,
                             "size": size,
                             "connections": connections,
-                            "arm": format!("{arm:?}").to_lowercase(),
+                            "arm": way.arm_name(),
                             "round": round,
                             "bytes": measured.bytes,
                             "of": bytes * connections,
@@ -600,14 +656,14 @@ pub fn run(args: &Args) -> Result<bool> {
                 let Some(monitor) = args.monitor.as_deref().filter(|_| connections == 1) else {
                     continue;
                 };
-                for &arm in args.arms.iter().filter(|arm| runs(path, **arm)) {
-                    let packets = packets(path, arm, size, &Monitor::new(monitor))
-                        .with_context(|| format!("{name}, {size} bytes, {arm:?}, packets"))?;
+                for way in ways() {
+                    let packets = packets(way, size, &Monitor::new(monitor))
+                        .with_context(|| way.named(&format!("{name}, {size} bytes, packets")))?;
                     print(json!({
                         "path": name,
                         "size": size,
                         "connections": connections,
-                        "arm": format!("{arm:?}").to_lowercase(),
+                        "arm": way.arm_name(),
                         "round": 0,
                         "packets_mib": packets.data,
                         "updates_mib": packets.updates,
@@ -615,19 +671,20 @@ pub fn run(args: &Args) -> Result<bool> {
                 }
             }
         }
-        if args.trips > 0 && path.kinds().0 != Kind::Udp {
-            for round in 0..args.rounds {
-                for &arm in args.arms.iter().filter(|arm| **arm != Arm::Socat) {
-                    let times = round_trips(path, arm, args.trips)
-                        .with_context(|| format!("{name}, round trips, {arm:?}"))?;
-                    print(json!({
-                        "path": name,
-                        "arm": format!("{arm:?}").to_lowercase(),
-                        "round": round,
-                        "p50_us": times[times.len() / 2],
-                        "p99_us": times[times.len() * 99 / 100],
-                    }))?;
-                }
+        if args.trips == 0 || !first.has_round_trips() {
+            continue;
+        }
+        for round in 0..args.rounds {
+            for way in ways.iter().filter(|way| way.arm != Arm::Socat) {
+                let times = round_trips(*way, args.trips)
+                    .with_context(|| way.named(&format!("{name}, round trips")))?;
+                print(json!({
+                    "path": name,
+                    "arm": way.arm_name(),
+                    "round": round,
+                    "p50_us": times[times.len() / 2],
+                    "p99_us": times[times.len() * 99 / 100],
+                }))?;
             }
         }
     }

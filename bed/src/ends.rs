@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use nix::errno::Errno;
+use nix::libc::{VMADDR_CID_ANY, VMADDR_CID_LOCAL, VMADDR_PORT_ANY};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{
     accept4, bind, connect, getsockname, listen, recv, send as send_bytes, setsockopt, shutdown,
@@ -21,9 +22,6 @@ use crate::content::{Content, Hash};
 use crate::Send;
 
 const BUFFER: usize = 1 << 18;
-
-/// The CID of the loopback.
-const VMADDR_CID_LOCAL: u32 = 1;
 
 pub struct Serve {
     pub port: u32,
@@ -65,10 +63,15 @@ pub fn open(family: AddressFamily, kind: SockType) -> Result<OwnedFd> {
 
 /// A vsock that listens on the loopback, and its address.
 pub fn loopback_listener(kind: SockType) -> Result<(OwnedFd, VsockAddr)> {
+    listener(kind, VMADDR_CID_LOCAL, VMADDR_PORT_ANY)
+}
+
+/// A vsock that listens, and its address.
+pub fn listener(kind: SockType, cid: u32, port: u32) -> Result<(OwnedFd, VsockAddr)> {
     let listener = open(AddressFamily::Vsock, kind)?;
-    let any = VsockAddr::new(VMADDR_CID_LOCAL, u32::MAX);
-    bind(listener.as_raw_fd(), &any)?;
-    listen(&listener, Backlog::new(1)?)?;
+    bind(listener.as_raw_fd(), &VsockAddr::new(cid, port))
+        .with_context(|| format!("cannot listen on vsock port {port}"))?;
+    listen(&listener, Backlog::new(64)?)?;
     let address = getsockname(listener.as_raw_fd())?;
     Ok((listener, address))
 }
@@ -288,11 +291,7 @@ fn check(
 }
 
 pub fn serve(options: &Serve) -> Result<bool> {
-    let listener = open(AddressFamily::Vsock, SockType::Stream)?;
-    let address = VsockAddr::new(nix::libc::VMADDR_CID_ANY, options.port);
-    bind(listener.as_raw_fd(), &address)
-        .with_context(|| format!("cannot listen on vsock port {}", options.port))?;
-    listen(&listener, Backlog::new(64)?)?;
+    let (listener, _) = listener(SockType::Stream, VMADDR_CID_ANY, options.port)?;
     let deadline = Instant::now() + options.timeout;
     let mut all = true;
     for connection in 1..=options.count {

@@ -6,7 +6,9 @@ mod bench;
 mod content;
 mod ends;
 mod monitor;
+mod peer;
 mod stress;
+mod transfer;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,6 +51,8 @@ enum Command {
     },
     /// Measure how fast bytes go through two sockets
     Bench(bench::Args),
+    /// Be the other machine of a benchmark
+    BenchPeer { port: u32 },
     /// Do everything at once to vsock sockets in sockmaps, over loopback
     Stress(StressArgs),
     /// Accept vsock connections and check what they bring, up to N bytes or the end of each
@@ -133,6 +137,7 @@ fn run(arguments: Arguments) -> Result<bool> {
             ends::send("vsock", ends::vsock_connect(cid, port)?, &send)
         }
         Command::Bench(args) => bench::run(&args),
+        Command::BenchPeer { port } => peer::serve(port),
         Command::Stress(args) => stress::run(&stress::Stress {
             seed: args.seed,
             time: args.time,

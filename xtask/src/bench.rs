@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `bench`: how fast the ways to move bytes between sockets are, next to each other.
 //!
-//! Both ends of each connection are in one guest, so that vsock is its loopback; the pair of a host
-//! and a guest is what `demo` measures. The guest takes turns with the arms. The C and the Rust
+//! Both ends of each connection are in one guest, so that vsock is its loopback; on the bed `pair`
+//! the far ends of the vsocks are on the guest's host. The guest takes turns with the arms. The C and the Rust
 //! sockmap need a kernel each, so their boots take turns as well, and what both have, the copy
 //! loop, tells how alike the two boots are.
 //!
@@ -15,15 +15,16 @@ mod plot;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{bail, Result};
+use anyhow::{anyhow, bail, Result};
 use serde::Serialize;
 use tempfile::TempPath;
 
 use self::figures::{Judged, Line, Measured, Row, Unit};
-use crate::boot::{Boot, Outcome, System};
+use crate::boot::{Boot, System};
 use crate::build::{build, Bed, Flavour, Image, Sockmap};
 use crate::env::{write_atomic, Env};
 use crate::initramfs::Initramfs;
+use crate::pair::{said, Pair};
 use crate::proc::{self, Step};
 use crate::programs::{self, Programs};
 use crate::toolroot::ToolRoot;
@@ -59,9 +60,9 @@ pub struct Args {
     /// How many round trips of 64 bytes are a round of them
     #[arg(long, default_value_t = 500)]
     trips: usize,
-    /// How long a measurement of the copy loop takes
-    #[arg(long, value_name = "MS", default_value_t = 200)]
-    time: u64,
+    /// How long a measurement of the copy loop takes [default: 200, or 1000 where it is emulated]
+    #[arg(long, value_name = "MS")]
+    time: Option<u64>,
     /// Leave out the kernel without the series
     #[arg(long)]
     no_pristine: bool,
@@ -70,8 +71,10 @@ pub struct Args {
 /// In how many boots of each kernel the rounds are.
 const BOOTS: u32 = 2;
 
+const VMADDR_CID_HOST: u32 = 2;
+
 const GUEST_MAIN: &str = "#!/bin/sh\n\
-    for i in vsock vsock_loopback vsockmon; do modprobe -q $i; done\n\
+    for i in vsock vsock_loopback vmw_vsock_virtio_transport vsockmon; do modprobe -q $i; done\n\
     ip link add vsockmon type vsockmon\n\
     exec bed bench --monitor vsockmon \"$@\"\n";
 
@@ -81,6 +84,24 @@ struct Guest<'a> {
     root: &'a ToolRoot,
     image: Image,
     archive: TempPath,
+    host: Option<&'a Host>,
+}
+
+/// What has the far ends, when the guest has not.
+struct Host {
+    image: Image,
+    script: String,
+}
+
+const PORT: u32 = 1234;
+
+impl Host {
+    fn new(image: Image, programs: &Programs) -> Self {
+        Host {
+            image,
+            script: format!("'{}' bench-peer {PORT} &", programs.bed.display()),
+        }
+    }
 }
 
 /// What a boot measures.
@@ -106,7 +127,10 @@ impl Work {
             connections: args.connections.clone(),
             rounds: args.rounds.div_ceil(BOOTS),
             trips: args.trips,
-            time: args.time,
+            time: args.time.unwrap_or(match args.bed {
+                Bed::Um => 200,
+                Bed::Qemu | Bed::PairHost => 1000,
+            }),
             limit: Duration::from_secs(3600),
         }
     }
@@ -184,7 +208,13 @@ impl Work {
 }
 
 impl<'a> Guest<'a> {
-    fn new(env: &'a Env, root: &'a ToolRoot, image: Image, programs: &Programs) -> Result<Self> {
+    fn new(
+        env: &'a Env,
+        root: &'a ToolRoot,
+        image: Image,
+        programs: &Programs,
+        host: Option<&'a Host>,
+    ) -> Result<Self> {
         let mut initramfs = Initramfs::new(env, root, GUEST_MAIN);
         initramfs
             .modules(&image)?
@@ -196,31 +226,52 @@ impl<'a> Guest<'a> {
             root,
             image,
             archive,
+            host,
         })
     }
 
-    /// Boots, and measures; the outcome tells if that went well.
+    /// Boots, and measures. The first error is of a boot that could not be, the second of one that
+    /// did not go well.
     fn measure(
         &self,
         work: &Work,
         name: &str,
         step: &mut Step,
-    ) -> Result<(Vec<Measured>, Outcome)> {
+    ) -> Result<(Vec<Measured>, Result<()>)> {
         let kernel = self.image.flavour.sockmap;
         let mut lines = Vec::new();
         let mut each_line = |line: &str| {
-            if let Ok(line) = serde_json::from_str::<Line>(line) {
+            if let Ok(line) = serde_json::from_str::<Line>(said(line)) {
                 step.at(&format!("{}, {}", line.path, line.arm));
                 lines.push(Measured { kernel, line });
             }
         };
-        let guest_args = work.guest_args();
+        let mut guest_args = work.guest_args();
+        if let Some(host) = self.host {
+            guest_args.extend(["--peer".to_string(), format!("{VMADDR_CID_HOST}:{PORT}")]);
+            let pair = Pair {
+                env: self.env,
+                root: self.root,
+                host: &host.image,
+                guest: &self.image,
+                initramfs: &self.archive,
+                args: &guest_args,
+                script: &host.script,
+                limit: work.limit,
+            };
+            let (_, problems) = pair.run(name, &mut each_line)?;
+            let verdict = match problems.is_empty() {
+                true => Ok(()),
+                false => Err(anyhow!("{}", problems.join("\n"))),
+            };
+            return Ok((lines, verdict));
+        }
         let mut boot = Boot::new(&self.image, System::Initramfs(&self.archive));
         boot.args = &guest_args;
         boot.timeout = Some(work.limit);
         boot.each_line = Some(&mut each_line);
         let outcome = boot.run(self.env, self.root, name)?;
-        Ok((lines, outcome))
+        Ok((lines, outcome.verdict()))
     }
 }
 
@@ -242,18 +293,27 @@ struct Report<'a> {
 }
 
 pub fn run(env: &Env, args: Args) -> Result<()> {
-    if args.bed == Bed::PairHost {
-        bail!("between a host and a guest, `demo` measures");
-    }
     let (root, tree) = prepare_tree(env)?;
     let programs = programs::build(env, &root)?;
-    let guest = |tree: &Tree, sockmap| {
+    let image = |tree: &Tree, bed, sockmap| {
         let flavour = Flavour {
-            bed: args.bed,
+            bed,
             sockmap,
             debug: false,
         };
-        Guest::new(env, &root, build(env, &root, tree, flavour)?, &programs)
+        build(env, &root, tree, flavour)
+    };
+    let host = match args.bed {
+        Bed::PairHost => Some(Host::new(
+            image(&tree, Bed::PairHost, Sockmap::Rust)?,
+            &programs,
+        )),
+        Bed::Um | Bed::Qemu => None,
+    };
+    let guest = |tree: &Tree, sockmap| {
+        let bed = if host.is_some() { Bed::Qemu } else { args.bed };
+        let image = image(tree, bed, sockmap)?;
+        Guest::new(env, &root, image, &programs, host.as_ref())
     };
     let ours = [guest(&tree, Sockmap::Rust)?, guest(&tree, Sockmap::C)?];
     let source = tree.source.clone();
@@ -273,13 +333,15 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
         for guest in &ours {
             let kernel = guest.image.flavour.sockmap.name();
             let mut step = Step::new(&format!("measure with the {kernel} kernel"));
-            let (lines, outcome) = guest.measure(&all, &format!("bench-{kernel}"), &mut step)?;
-            outcome.verdict()?;
+            let log = format!("bench-{kernel}");
+            let (lines, verdict) = guest.measure(&all, &log, &mut step)?;
+            verdict?;
             step.done();
             if lines.is_empty() {
+                let log = env.logs.join(log);
                 bail!(
-                    "the guest measured nothing (log: {})",
-                    outcome.log_path.display()
+                    "the guest measured nothing (log: {}.console)",
+                    log.display()
                 );
             }
             measured.extend(lines);
@@ -290,8 +352,8 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
             for work in pieces {
                 let name = work.name();
                 let log = format!("bench-pristine-{}", name.replace([' ', ','], "-"));
-                let (lines, outcome) = guest.measure(&work, &log, &mut step)?;
-                match outcome.verdict() {
+                let (lines, verdict) = guest.measure(&work, &log, &mut step)?;
+                match verdict {
                     Ok(()) => {
                         measured.extend(lines);
                         left.push(work);
@@ -309,8 +371,11 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
     }
 
     let rows = figures::rows(&measured, &args.paths);
-    let bars = figures::judge(&rows);
-    let bed = args.bed.name();
+    let bars = figures::judge(&rows, host.is_none());
+    let bed = match args.bed {
+        Bed::PairHost => "pair",
+        bed => bed.name(),
+    };
     let dir = env.repo.join("build/bench");
     let file = dir.join(format!("{bed}.json"));
     let report = Report {
@@ -323,7 +388,12 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
     write_atomic(&file, serde_json::to_string_pretty(&report)?.as_bytes())?;
     let plots = plot::write(&dir, bed, &args.paths, &rows)?;
 
-    println!("bed {bed}, loopback, medians of {}", all.rounds * BOOTS);
+    let way = if host.is_some() {
+        "between guest and host"
+    } else {
+        "loopback"
+    };
+    println!("bed {bed}, {way}, medians of {}", all.rounds * BOOTS);
     for unit in Unit::ALL {
         let table = figures::table(&rows, unit);
         if !table.is_empty() {

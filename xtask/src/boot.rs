@@ -277,16 +277,10 @@ impl<'a> Boot<'a> {
             .arg(&self.image.kernel)
             .arg("-initrd")
             .arg(initramfs);
-        let mut line = vec!["console=ttyS0".to_string(), "panic=-1".to_string()];
-        line.extend(self.kernel_args.iter().map(|arg| arg.to_string()));
-        if !self.args.is_empty() {
-            line.push("--".to_string());
-        }
-        for arg in self.args {
-            line.push(quote(arg)?);
-        }
+        let mut line = vec!["console=ttyS0", "panic=-1"];
+        line.extend(self.kernel_args);
         command
-            .args(["-append", &line.join(" ")])
+            .args(["-append", &command_line(&line, self.args)?])
             .args(self.qemu_args);
         Ok(command)
     }
@@ -306,6 +300,18 @@ pub fn kvm_works() -> bool {
             .write(true)
             .open("/dev/kvm")
             .is_ok()
+}
+
+/// A kernel's command line, with arguments of init.
+pub fn command_line(kernel_args: &[&str], args: &[String]) -> Result<String> {
+    let mut line: Vec<_> = kernel_args.iter().map(|arg| arg.to_string()).collect();
+    if !args.is_empty() {
+        line.push("--".to_string());
+    }
+    for arg in args {
+        line.push(quote(arg)?);
+    }
+    Ok(line.join(" "))
 }
 
 /// An argument of init as the kernel's command line wants it.

@@ -24,6 +24,7 @@ pub enum Bed {
     /// x86_64 in QEMU, vsock as modules.
     Qemu,
     /// User-Mode Linux with /dev/vhost-vsock, to be the host of a QEMU guest.
+    #[value(name = "pair", alias = "pair-host")]
     PairHost,
 }
 

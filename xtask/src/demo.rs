@@ -2,28 +2,23 @@
 //! The experiment that started it: UNIX datagrams of a guest go to a vsock server on its host,
 //! through socat and through the C and the Rust sockmap.
 //!
-//! No KVM, and no vhost of this machine, is needed: a User-Mode Linux kernel is the host. It has
-//! the tool root as its root file system and runs QEMU, whose guest is the kernel of the `qemu`
-//! bed. The host leads: it starts a server, tells the guest over its serial console which
-//! redirector to run, and waits until the server has everything or the time is over. The guest's
-//! console comes out of the host's with a mark before each line.
+//! The host leads: it starts a server, tells the guest over its serial console which redirector to
+//! run, and waits until the server has everything or the time is over.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Result};
 use bytesize::ByteSize;
 use clap::ValueEnum;
 use serde::Deserialize;
 
-use crate::boot::{splats, Boot, Outcome, System};
 use crate::build::{build, Bed, Flavour, Image, Sockmap};
 use crate::env::Env;
-use crate::initramfs::{Initramfs, EXIT_MARKER};
+use crate::initramfs::Initramfs;
+use crate::pair::{fill, said, Pair};
 use crate::proc::{self, Step};
 use crate::programs::{self, Programs};
 use crate::toolroot::ToolRoot;
@@ -108,22 +103,8 @@ fn guests(arms: &[Arm]) -> Vec<(Sockmap, Vec<Arm>)> {
 /// done. The sender's send buffer is 4 MiB.
 const DRAIN: u64 = 60;
 
-/// Before each line of the guest's console in that of the host.
-const MARK: &str = "guest| ";
-
-/// The host's init.
-const HOST: &str = r#"#!/bin/sh
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t tmpfs tmp /tmp
-mkdir -p /dev/shm
-mount -t tmpfs shm /dev/shm
-end() {
-    echo
-    echo "@MARKER@ $1"
-    busybox poweroff -f
-}
+/// What the host does.
+const HOST: &str = r#"
 # Waits for a line of the guest.
 await() {
     until grep -q "^demo $1" /tmp/guest; do
@@ -131,18 +112,6 @@ await() {
         sleep 0.2
     done
 }
-mkfifo /tmp/console
-: > /tmp/guest
-exec 3<>/tmp/console
-# The guest's own last line must not be taken for that of the host.
-qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 1 -m 512M \
-    -nodefaults -display none -no-reboot \
-    -chardev stdio,id=console,signal=off -serial chardev:console \
-    -kernel '@KERNEL@' -initrd '@INITRAMFS@' \
-    -append 'console=ttyS0 panic=-1 no_timer_check tsc=unstable' \
-    -device vhost-vsock-pci,guest-cid=3 <&3 2>&1 |
-    tee /tmp/guest | sed -u 's/@MARKER@/ended with/; s/^/@MARK@/' &
-guest=$!
 await ready
 for arm in @ARMS@; do
     # The kernel gives up a vsock connect after 2 s, which a busy machine can take to answer.
@@ -168,8 +137,6 @@ for arm in @ARMS@; do
     echo "demo server $arm $(tail -n 1 /tmp/served)"
 done
 echo end >&3
-wait $guest
-end 0
 "#;
 
 /// The guest's main program: runs the arms that are named on the console.
@@ -244,8 +211,7 @@ struct Told {
 impl Told {
     /// Takes in a line of the host's console.
     fn read(told: &mut BTreeMap<Arm, Told>, line: &str) {
-        let line = line.strip_prefix(MARK).unwrap_or(line);
-        let Some(rest) = line.strip_prefix("demo ") else {
+        let Some(rest) = said(line).strip_prefix("demo ") else {
             return;
         };
         let mut words = rest.splitn(3, ' ');
@@ -327,15 +293,6 @@ fn verdict(arm: Arm, told: &Told, bytes: u64) -> Verdict {
     }
 }
 
-/// Replaces `@NAME@` by its value.
-fn fill(template: &str, values: &[(&str, &dyn std::fmt::Display)]) -> String {
-    let mut text = template.to_string();
-    for (name, value) in values {
-        text = text.replace(&format!("@{name}@"), &value.to_string());
-    }
-    text
-}
-
 /// Boots a host and a guest in it, and runs arms. Returns also what is wrong with the run as such.
 fn run_guest(
     env: &Env,
@@ -361,23 +318,15 @@ fn run_guest(
 
     let names: Vec<_> = arms.iter().map(|arm| arm.name()).collect();
     let arm_limit = args.limit + DRAIN + 20;
-    let name = format!("pair-{}", guest.flavour.sockmap.name());
-    let init = env.logs.join(format!("{name}.init"));
     let script = fill(
         HOST,
         &[
-            ("MARKER", &EXIT_MARKER),
-            ("MARK", &MARK),
-            ("KERNEL", &guest.kernel.display()),
-            ("INITRAMFS", &initramfs.display()),
             ("BED", &programs.bed.display()),
             ("ARMS", &names.join(" ")),
             ("BYTES", &bytes),
             ("SERVER_LIMIT", &arm_limit),
         ],
     );
-    fs::write(&init, script).with_context(|| format!("cannot write {}", init.display()))?;
-    fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
 
     let mut step = Step::new(&format!(
         "pair: {} of {} with the {} kernel in the guest",
@@ -390,48 +339,24 @@ fn run_guest(
         Told::read(&mut told, line);
         step.at(line);
     };
-    let mut boot = Boot::new(host, System::ToolRoot { init: &init });
-    boot.memory_mib = 3072;
-    boot.timeout = Some(Duration::from_secs(BOOT + arm_limit * arms.len() as u64));
-    boot.each_line = Some(&mut each_line);
-    let outcome = boot.run(env, root, &name)?;
-
-    let mut problems = complaints(&outcome);
-    // The splats are in there already, by whose they are.
-    if outcome.splats.is_empty() {
-        problems.extend(
-            outcome
-                .verdict()
-                .err()
-                .map(|error| format!("host: {error}")),
-        );
-    }
+    let pair = Pair {
+        env,
+        root,
+        host,
+        guest,
+        initramfs: &initramfs,
+        args: &[],
+        script: &script,
+        limit: Duration::from_secs(arm_limit * arms.len() as u64),
+    };
+    let name = format!("pair-{}", guest.flavour.sockmap.name());
+    let (outcome, problems) = pair.run(&name, &mut each_line)?;
     if problems.is_empty() {
         step.done();
     }
     proc::say(&format!("log: {}", outcome.log_path.display()));
     Ok((told, problems))
 }
-
-/// Splats of host and guest.
-fn complaints(outcome: &Outcome) -> Vec<String> {
-    let (theirs, ours): (Vec<&str>, Vec<&str>) =
-        outcome.log.lines().partition(|line| line.starts_with(MARK));
-    let mut problems = Vec::new();
-    for (whose, lines, bed) in [("host", ours, Bed::PairHost), ("guest", theirs, Bed::Qemu)] {
-        let found = splats(&lines.join("\n"), bed);
-        if !found.is_empty() {
-            problems.push(format!(
-                "the kernel of the {whose} complains:\n  {}",
-                found.join("\n  ")
-            ));
-        }
-    }
-    problems
-}
-
-/// How long host and guest may take to boot.
-const BOOT: u64 = 120;
 
 /// The table, and what went wrong.
 fn report(ran: &[(Arm, Sockmap, Told)], bytes: u64) -> (String, Vec<String>) {

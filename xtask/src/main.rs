@@ -25,6 +25,7 @@ mod env;
 mod initramfs;
 mod manifest;
 mod oracle;
+mod pair;
 mod proc;
 mod programs;
 mod selftests;
