@@ -2,26 +2,24 @@
 //! How fast bytes go from one socket through another to a vsock, or out of one: written to the vsock
 //! itself, copied by a loop, by socat, and redirected by a sockmap.
 //!
-//! All ends are in this process, so that vsock is its loopback, unless there is a peer, which has
+//! All ends are on this machine, so that vsock is its loopback, unless there is a peer, which has
 //! the far ends of the vsocks. Each measurement is one line of JSON; the arms take turns within a
 //! round, so that what slows the machine slows them all.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path as FilePath;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
 use clap::ValueEnum;
 use nix::sys::socket::{
-    accept4, connect, getsockname, setsockopt, shutdown, sockopt, AddressFamily, Shutdown,
-    SockFlag, SockType, UnixAddr, VsockAddr,
+    accept4, connect, getsockname, setsockopt, sockopt, AddressFamily, SockFlag, SockType,
+    UnixAddr, VsockAddr,
 };
 use nix::sys::time::TimeVal;
 use serde_json::json;
@@ -31,6 +29,7 @@ use crate::ends::{loopback_listener, open, print};
 use crate::monitor::{Monitor, Packet};
 use crate::peer::{Far, Peer};
 use crate::transfer::{drain, echo, give_up_after, receive, send_all, write, LIMIT};
+use crate::worker::Crew;
 
 /// What socat reads at once. The copy loop reads twice that, as the largest datagram has to fit in.
 const BUFFER: usize = 1 << 16;
@@ -90,7 +89,7 @@ impl Path {
 pub enum Arm {
     /// Nothing: the program writes to the second socket itself.
     Direct,
-    /// A thread that receives and sends.
+    /// A process that receives and sends.
     Copy,
     Socat,
     Sockmap,
@@ -158,16 +157,6 @@ impl End {
         match self {
             End::Here(fd) => echo(fd),
             End::There(far) => far.echo(),
-        }
-    }
-
-    /// Who waits for it sees that it is gone.
-    fn hang_up(&self) {
-        match self {
-            End::Here(fd) => {
-                let _ = shutdown(fd.as_raw_fd(), Shutdown::Both);
-            }
-            End::There(far) => far.hang_up(),
         }
     }
 
@@ -381,17 +370,15 @@ fn lane(Way { path, arm, peer }: Way) -> Result<Lane> {
     })
 }
 
-/// Copies until `stop`, or an end of the socket.
-fn copy(from: &OwnedFd, to: &OwnedFd, stop: &AtomicBool) -> Result<()> {
+/// Copies until the time is up, or an end of the socket.
+fn copy(from: &OwnedFd, to: &OwnedFd) -> Result<[u64; 2]> {
     let mut buffer = vec![0; 2 * BUFFER];
-    setsockopt(from, sockopt::ReceiveTimeout, &TimeVal::new(0, 50_000))?;
-    while !stop.load(Relaxed) {
+    loop {
         let count = receive(from, &mut buffer)?;
-        if count > 0 && !send_all(to, &buffer[..count])? {
-            break;
+        if count == 0 || !send_all(to, &buffer[..count])? {
+            return Ok([0, 0]);
         }
     }
-    Ok(())
 }
 
 /// The time that the processors were busy, in milliseconds.
@@ -438,59 +425,50 @@ fn run_lanes(lanes: &[Lane], way: Way, size: usize, bytes: usize) -> Result<Meas
             lane.reader.read_limit(TimeVal::new(0, IDLE))?;
         }
     }
-    let stop = AtomicBool::new(false);
+    let epoch = Instant::now();
+    let crew = Crew::new()?;
+    let mut copies = Vec::new();
+    let mut writers = Vec::new();
+    let mut drains = Vec::new();
+    for lane in lanes {
+        if let (Arm::Copy, Some(from), Some(to)) = (arm, &lane.source, &lane.sink) {
+            copies.push(crew.add(|| copy(from, to))?);
+        }
+        writers.push(crew.add(|| {
+            lane.writer.write(bytes, size, Instant::now() + LIMIT)?;
+            Ok([0, 0])
+        })?);
+        drains.push(crew.add(|| {
+            let (had, last) = lane.reader.drain(bytes, Instant::now() + LIMIT)?;
+            Ok([had as u64, (last - epoch).as_nanos() as u64])
+        })?);
+    }
     let busy_before = busy()?;
     let start = Instant::now();
-    let end = start + LIMIT;
-    thread::scope(|scope| {
-        let mut copies = VecDeque::new();
-        if arm == Arm::Copy {
-            for lane in lanes {
-                if let (Some(from), Some(to)) = (&lane.source, &lane.sink) {
-                    copies.push_back(scope.spawn(|| copy(from, to, &stop)));
-                }
-            }
+    crew.begin();
+    let mut arrived = 0;
+    let mut last = start;
+    for drain in drains {
+        let [had, at] = drain.join()?;
+        arrived += had as usize;
+        last = last.max(epoch + Duration::from_nanos(at));
+    }
+    let busy = busy()? - busy_before;
+    let complete = arrived == bytes * lanes.len();
+    let seconds = if complete || lossy {
+        last - start
+    } else {
+        start.elapsed()
+    };
+    if complete {
+        for writer in writers {
+            writer.join()?;
         }
-        let writers: Vec<_> = lanes
-            .iter()
-            .map(|lane| scope.spawn(move || lane.writer.write(bytes, size, end)))
-            .collect();
-        let drains: Vec<_> = lanes
-            .iter()
-            .map(|lane| scope.spawn(move || lane.reader.drain(bytes, end)))
-            .collect();
-        let mut arrived = 0;
-        let mut last = start;
-        for thread in drains {
-            let (had, at) = thread.join().expect("no panic")?;
-            arrived += had;
-            last = last.max(at);
-        }
-        let busy = busy()? - busy_before;
-        stop.store(true, Relaxed);
-        // A writer that is stuck sees that its peer is gone.
-        for lane in lanes {
-            lane.writer.hang_up();
-        }
-        let complete = arrived == bytes * lanes.len();
-        let mut result = Ok(());
-        for thread in writers.into_iter().chain(copies) {
-            let ended = thread.join().expect("no panic");
-            if complete {
-                result = result.and(ended);
-            }
-        }
-        result?;
-        let seconds = if complete || lossy {
-            last.duration_since(start)
-        } else {
-            start.elapsed()
-        };
-        Ok(Measured {
-            bytes: arrived,
-            seconds: seconds.as_secs_f64().max(1e-6),
-            busy,
-        })
+    }
+    Ok(Measured {
+        bytes: arrived,
+        seconds: seconds.as_secs_f64().max(1e-6),
+        busy,
     })
 }
 
@@ -541,39 +519,28 @@ fn round_trips(way: Way, trips: usize) -> Result<Vec<f64>> {
         (End::Here(near), echo) | (echo, End::Here(near)) => (near, echo),
         (End::There(_), End::There(_)) => bail!("nobody here waits for the answer"),
     };
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        if way.arm == Arm::Copy {
-            if let (Some(source), Some(sink)) = (&lane.source, &lane.sink) {
-                scope.spawn(|| copy(source, sink, &stop));
-                scope.spawn(|| copy(sink, source, &stop));
-            }
+    let crew = Crew::new()?;
+    let mut helpers = vec![crew.add(|| echo.echo().map(|()| [0, 0]))?];
+    if let (Arm::Copy, Some(source), Some(sink)) = (way.arm, &lane.source, &lane.sink) {
+        helpers.push(crew.add(|| copy(source, sink))?);
+        helpers.push(crew.add(|| copy(sink, source))?);
+    }
+    crew.begin();
+    let mut times = Vec::new();
+    let mut buffer = [0x5a; SIZE];
+    for _ in 0..trips {
+        let start = Instant::now();
+        ensure!(send_all(near, &buffer)?, "time limit");
+        let mut had = 0;
+        while had < SIZE {
+            let count = receive(near, &mut buffer[had..])?;
+            ensure!(count > 0, "no answer");
+            had += count;
         }
-        let echoing = scope.spawn(|| echo.echo());
-        let mut times = Vec::new();
-        let mut run = || -> Result<()> {
-            let mut buffer = [0x5a; SIZE];
-            for _ in 0..trips {
-                let start = Instant::now();
-                ensure!(send_all(near, &buffer)?, "time limit");
-                let mut had = 0;
-                while had < SIZE {
-                    let count = receive(near, &mut buffer[had..])?;
-                    ensure!(count > 0, "no answer");
-                    had += count;
-                }
-                times.push(start.elapsed().as_secs_f64() * 1e6);
-            }
-            Ok(())
-        };
-        let result = run();
-        stop.store(true, Relaxed);
-        echo.hang_up();
-        let _ = echoing.join();
-        result?;
-        times.sort_by(f64::total_cmp);
-        Ok(times)
-    })
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times)
 }
 
 /// How many bytes a measurement moves: what the copy moves in the given time.

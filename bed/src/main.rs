@@ -9,6 +9,7 @@ mod monitor;
 mod peer;
 mod stress;
 mod transfer;
+mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

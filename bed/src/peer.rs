@@ -164,11 +164,6 @@ impl Far {
     pub fn echo(&self) -> Result<()> {
         self.order(Order::Echo)
     }
-
-    pub fn hang_up(&self) {
-        let both = nix::sys::socket::Shutdown::Both;
-        let _ = nix::sys::socket::shutdown(self.orders.as_raw_fd(), both);
-    }
 }
 
 /// Offers an end over a connection, and does what it is told to.

@@ -29,6 +29,7 @@ use kernel::{
         SpinLockBh,
         SpinLockBhGuard, //
     },
+    time::Msecs,
 };
 
 use core::{
@@ -56,6 +57,7 @@ const _: () =
     assert!(size_of::<bindings::virtio_vsock_sock>() == bindings::SIZEOF_VIRTIO_VSOCK_SOCK);
 // The one is found by the address of the other.
 const _: () = assert!(offset_of!(bindings::virtio_transport, transport) == 0);
+const _: () = assert!(offset_of!(bindings::vsock_sock, sk) == 0);
 
 /// A vsock socket with a virtio transport that is or was connected, and in a sockmap.
 ///
@@ -225,6 +227,21 @@ impl Header {
     }
 }
 
+/// When a peer is to be told about space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum News {
+    No,
+    Now,
+    /// After [`LATER`], if nothing tells it before.
+    Later,
+}
+
+/// How long space can go untold, in milliseconds. At full speed a buffer goes through in less.
+const LATER: Msecs = 10;
+
+/// The same for a packet that could not be sent, which needs memory or a guest that runs.
+const MUCH_LATER: Msecs = 100;
+
 /// What a socket counts of its receive queue, in bytes, modulo 2^32.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counters {
@@ -272,20 +289,29 @@ impl Counters {
         }
     }
 
-    /// Whether the peer is to be told: as when the owner receives, if it does not know of most of
-    /// the space, and of records always, as one may need all of it.
+    /// When the peer is to be told: as when the owner receives, if it does not know of most of the
+    /// space, and of records always, as one may need all of it.
     ///
-    /// The last packet that was on its way must not leave the peer without space for another, or
-    /// for what the owner waits for, who may not read before and so does not tell it.
+    /// Nor must it be left without space for another packet, or for what the owner waits for, who
+    /// may not read before and so does not tell it. What is on its way will tell it when it comes
+    /// back, and soon as a rule; but a target that does not read can keep it.
     ///
     /// `last_fwd_cnt` is what the peer knows, `rcvlowat` how many bytes the owner waits for.
-    fn is_news(self, last_fwd_cnt: u32, buf_alloc: u32, rcvlowat: u32, records: bool) -> bool {
+    fn news(self, last_fwd_cnt: u32, buf_alloc: u32, rcvlowat: u32, records: bool) -> News {
         let unknown = self.fwd_cnt.wrapping_sub(last_fwd_cnt);
         let known = buf_alloc.saturating_sub(unknown);
         let wanted = MAX_PACKET.max(rcvlowat.saturating_sub(self.rx_bytes));
-        let is_short =
-            known < MAX_PACKET || (self.lent == 0 && known.saturating_sub(self.buf_used) < wanted);
-        unknown != 0 && (records || is_short)
+        if unknown == 0 {
+            News::No
+        } else if records || known < MAX_PACKET {
+            News::Now
+        } else if known.saturating_sub(self.buf_used) >= wanted {
+            News::No
+        } else if self.lent == 0 {
+            News::Now
+        } else {
+            News::Later
+        }
     }
 
     /// After the verdict left `len` bytes of a packet with `unread` bytes in the queue, whatever
@@ -315,9 +341,9 @@ pub(crate) struct Credit {
 impl Credit {
     /// Makes that of a packet which leaves the receive queue, and is still counted there.
     fn lend(vsk: &VirtioSock<'_>, bytes: u32) -> Self {
-        let mut rx = vsk.lock_rx();
+        let rx = vsk.lock_rx();
         let counters = rx.counters().lent(bytes);
-        rx.set_counters(counters);
+        vsk.account(rx, counters);
         // INVARIANT: The counters of the socket include the packet.
         Self {
             sk: vsk.sk.into(),
@@ -359,7 +385,7 @@ impl Drop for Credit {
         };
         let rx = vsk.lock_rx();
         let counters = rx.counters().returned(self.bytes);
-        vsk.lent_less(rx, counters);
+        vsk.account(rx, counters);
     }
 }
 
@@ -424,8 +450,8 @@ impl Place<'_> {
         let mut rx = this.vsk.lock_rx();
         rx.push_back(packet);
         let counters = rx.counters().resized(this.unread, len).kept(credit);
-        // It can be the last one that was on its way.
-        this.vsk.0.lent_less(rx, counters);
+        // It can be the last one that was on its way, or be in the way of others.
+        this.vsk.0.account(rx, counters);
         Kept::Yes
     }
 }
@@ -578,7 +604,9 @@ impl<'a> VirtioSock<'a> {
     ///
     /// # Safety
     ///
-    /// `sk` must be a vsock socket that is connected, or was, with a virtio transport.
+    /// `sk` must be a vsock socket with a virtio transport that stays: the caller holds the socket
+    /// lock during `'a`, or the socket is connected, or was, and refuses to connect again
+    /// (`keeps_transport`).
     unsafe fn from_sk(sk: &'a Sock) -> Result<Self> {
         let vsk = sk.as_raw().cast::<bindings::vsock_sock>();
         // SAFETY: All sockets of the family are allocated as a `struct vsock_sock`. By the safety
@@ -603,8 +631,8 @@ impl<'a> VirtioSock<'a> {
     ///
     /// # Safety
     ///
-    /// `vsk` must point to a vsock socket that is connected, or was, with a virtio transport. The
-    /// caller holds a reference to it during `'a`.
+    /// `vsk` must point to a vsock socket that is good for [`VirtioSock::from_sk`]. The caller holds
+    /// a reference to it during `'a`.
     pub(crate) unsafe fn from_raw(vsk: *mut bindings::vsock_sock) -> Result<Self> {
         // SAFETY: The socket is live, and the caller's reference keeps it during `'a`.
         let sk = unsafe { Sock::from_raw(&raw mut (*vsk).sk) };
@@ -626,12 +654,12 @@ impl<'a> VirtioSock<'a> {
             && peer_shutdown & bindings::SEND_SHUTDOWN == 0
     }
 
-    /// Sets the counters after a packet was on its way, and tells the peer if that is of use.
+    /// Sets the counters, and tells the peer if that is of use.
     ///
     /// Does not sleep; not in hard interrupts, perhaps with spinlocks held.
-    fn lent_less(&self, mut rx: RxState<'_>, counters: Counters) {
+    fn account(&self, mut rx: RxState<'_>, counters: Counters) {
         rx.set_counters(counters);
-        let is_news = counters.is_news(
+        let news = counters.news(
             rx.last_fwd_cnt(),
             rx.buf_alloc(),
             self.sk.rcvlowat(),
@@ -639,11 +667,15 @@ impl<'a> VirtioSock<'a> {
         );
         drop(rx);
 
-        if is_news && self.peer_sends() {
-            // A guest that is stopped cannot be reached for a while.
-            if let Err(ENOMEM | EHOSTUNREACH) = self.send_credit_update() {
-                self.send_credit_update_later();
+        match news {
+            News::Now => {
+                // A guest that is stopped cannot be reached for a while.
+                if let Err(ENOMEM | EHOSTUNREACH) = self.send_credit_update() {
+                    self.send_credit_update_later(MUCH_LATER);
+                }
             }
+            News::Later => self.send_credit_update_later(LATER),
+            News::No => {}
         }
     }
 
@@ -949,22 +981,25 @@ mod tests {
     fn peer_that_knows_all_is_not_told() {
         for_each_return(|counters, _, buf_alloc| {
             for records in [false, true] {
-                assert!(!counters.is_news(counters.fwd_cnt, buf_alloc, 1, records));
+                let news = counters.news(counters.fwd_cnt, buf_alloc, 1, records);
+                assert_eq!(news, News::No);
             }
         });
     }
 
     #[test]
-    fn peer_is_told_when_nothing_else_will_tell_it() {
+    fn peer_that_may_wait_for_it_is_told() {
         for_each_return(|counters, last_fwd_cnt, buf_alloc| {
             for rcvlowat in [1, buf_alloc / 2, buf_alloc] {
-                let is_news = counters.is_news(last_fwd_cnt, buf_alloc, rcvlowat, false);
-                if is_news || counters.lent != 0 || counters.fwd_cnt == last_fwd_cnt {
-                    continue;
-                }
+                let news = counters.news(last_fwd_cnt, buf_alloc, rcvlowat, false);
                 let space = space(counters, last_fwd_cnt, buf_alloc);
-                assert!(space >= MAX_PACKET);
-                assert!(counters.rx_bytes.saturating_add(space) >= rcvlowat);
+                let is_enough =
+                    space >= MAX_PACKET && counters.rx_bytes.saturating_add(space) >= rcvlowat;
+                if counters.fwd_cnt != last_fwd_cnt && !is_enough {
+                    assert_ne!(news, News::No);
+                    // Nothing that is on its way may come back and tell it.
+                    assert!(news == News::Now || counters.lent != 0);
+                }
             }
         });
     }
@@ -978,17 +1013,18 @@ mod tests {
             lent,
             fwd_cnt,
         };
-        let is_news = |counters: Counters| counters.is_news(0, buf_alloc, 1, false);
+        let news = |counters: Counters| counters.news(0, buf_alloc, 1, false);
         // There is plenty of space that it knows of.
-        assert!(!is_news(after(1, 0, 0)));
-        assert!(!is_news(after(3 * MAX_PACKET, 0, 0)));
-        assert!(is_news(after(3 * MAX_PACKET + 1, 0, 0)));
-        // A sink that takes little at a time, from a buffer that is full.
-        assert!(!is_news(after(MAX_PACKET, 3 * MAX_PACKET, 3 * MAX_PACKET)));
+        assert_eq!(news(after(1, 0, 0)), News::No);
+        assert_eq!(news(after(3 * MAX_PACKET, 0, 0)), News::No);
+        assert_eq!(news(after(3 * MAX_PACKET + 1, 0, 0)), News::Now);
+        // A sink that takes little at a time, from a buffer that is full, or one that takes nothing.
+        let full = after(MAX_PACKET, 3 * MAX_PACKET, 3 * MAX_PACKET);
+        assert_eq!(news(full), News::Later);
         // What is left is the owner's, who need not read it.
-        assert!(is_news(after(MAX_PACKET, 3 * MAX_PACKET, 0)));
+        assert_eq!(news(after(MAX_PACKET, 3 * MAX_PACKET, 0)), News::Now);
         // A record can need all the space.
-        assert!(after(1, 0, 0).is_news(0, buf_alloc, 1, true));
+        assert_eq!(after(1, 0, 0).news(0, buf_alloc, 1, true), News::Now);
     }
 
     #[test]

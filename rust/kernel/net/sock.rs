@@ -35,6 +35,9 @@ pub enum SockType {
     Other,
 }
 
+/// What a socket calls when something happens to it, such as `sk_write_space`.
+type Callback = Option<unsafe extern "C" fn(*mut bindings::sock)>;
+
 // What follows the lock in the struct is where C has it.
 const _: () = assert!(size_of::<bindings::sock>() == bindings::SIZEOF_SOCK);
 
@@ -117,17 +120,34 @@ impl Sock {
     pub fn wake_waiters(&self) {
         // SAFETY: The socket is live by the type invariant.
         let state_change = unsafe { &raw mut (*self.as_raw()).sk_state_change };
-        // SAFETY: As above. Who puts a callback of its own there writes a pointer.
-        let state_change = unsafe { atomic_load(state_change.cast::<*mut c_void>(), Relaxed) };
+        // SAFETY: It is that of this socket, and may be called in any context.
+        unsafe { self.call(state_change) };
+    }
+
+    /// Tells who sends that there is space again: those who wait for it, and the backlog of a psock.
+    ///
+    /// Does not sleep; not in hard interrupts, perhaps with spinlocks held.
+    #[inline]
+    pub fn write_space(&self) {
+        // SAFETY: The socket is live by the type invariant.
+        let write_space = unsafe { &raw mut (*self.as_raw()).sk_write_space };
+        // SAFETY: It is that of this socket, and may be called in softirqs and with spinlocks held.
+        unsafe { self.call(write_space) };
+    }
+
+    /// Calls a callback of the socket, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// `callback` points to a field of this socket, and may be called in this context.
+    unsafe fn call(&self, callback: *mut Callback) {
+        // SAFETY: By the safety requirements. Who puts a callback of its own there writes a pointer.
+        let callback = unsafe { atomic_load(callback.cast::<*mut c_void>(), Relaxed) };
         // SAFETY: The field has this type; null is none.
-        let state_change = unsafe {
-            transmute::<*mut c_void, Option<unsafe extern "C" fn(*mut bindings::sock)>>(
-                state_change,
-            )
-        };
-        if let Some(state_change) = state_change {
-            // SAFETY: The function may be called in any context.
-            unsafe { state_change(self.as_raw()) };
+        let callback = unsafe { transmute::<*mut c_void, Callback>(callback) };
+        if let Some(callback) = callback {
+            // SAFETY: By the safety requirements.
+            unsafe { callback(self.as_raw()) };
         }
     }
 

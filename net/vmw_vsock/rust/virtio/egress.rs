@@ -14,12 +14,11 @@ use kernel::bindings::{
     virtio_vsock_type_VIRTIO_VSOCK_TYPE_SEQPACKET as TYPE_SEQPACKET,
     virtio_vsock_type_VIRTIO_VSOCK_TYPE_STREAM as TYPE_STREAM, //
 };
+use kernel::time::msecs_to_jiffies;
 
 /// A packet of a stream with at most so many bytes had better be merged with others.
 const SMALL: u32 = 4096;
 
-/// More bytes than that are left to the backlog, which holds no spinlock while it sends.
-const ALL_MAX: u32 = 4 * MAX_PACKET;
 
 /// How much of what a socket wants to send it gets credit for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,6 +77,8 @@ impl Drop for TxCredit<'_> {
     fn drop(&mut self) {
         if self.left != 0 {
             self.vsk.lock_tx().sub(self.left);
+            // The owner may have found no space meanwhile, and no packet of the peer tells it.
+            self.vsk.sk.write_space();
         }
     }
 }
@@ -203,8 +204,8 @@ impl<'a> VirtioSock<'a> {
         to_result(sent.min(0))
     }
 
-    /// Tells the peer how much it may send. Does not sleep; not in hard interrupts, perhaps with
-    /// spinlocks held.
+    /// Tells the peer how much it may send, if it can. Does not sleep; not in hard interrupts,
+    /// perhaps with spinlocks held.
     ///
     /// # Errors
     ///
@@ -213,16 +214,23 @@ impl<'a> VirtioSock<'a> {
         let header = self.header(OP_CREDIT_UPDATE, 0, 0)?;
         // SAFETY: The buffer is new, with that much room.
         let packet = unsafe { Packet::new(SkBuff::new(Header::SIZE)?, header) };
-        self.send(packet, &self.lock_send())
+        let guard = self.lock_send();
+        // When the peer closes, that is seen before the answer is sent, for which the lock is taken,
+        // and so before there can be a new connection with the same addresses.
+        if !self.peer_sends() {
+            return Ok(());
+        }
+        self.send(packet, &guard)
     }
 
-    /// Tells the peer when there may be memory for it. Does not sleep.
+    /// Tells the peer after that time, or when it is told anyway. Does not sleep.
     ///
     /// C function: `virtio_transport_credit_later()` in
     /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
-    pub(super) fn send_credit_update_later(&self) {
-        // SAFETY: By the type invariant, the socket is live, and was connected.
-        unsafe { bindings::virtio_transport_credit_later(self.vsk.as_ptr()) };
+    pub(super) fn send_credit_update_later(&self, time: Msecs) {
+        let delay = msecs_to_jiffies(time);
+        // SAFETY: By the type invariant, the socket is live, and keeps its transport.
+        unsafe { bindings::virtio_transport_credit_later(self.vsk.as_ptr(), delay) };
     }
 
     /// Sends bytes of a buffer, and returns how many were sent.
@@ -238,8 +246,8 @@ impl<'a> VirtioSock<'a> {
     /// it. Only in the last case can a part have been sent.
     pub(crate) fn enqueue(&self, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
         let len = data.len();
-        // The caller can hold a spinlock, under which no more should be copied than that.
-        if all && len > ALL_MAX {
+        // One packet goes or does not. The backlog can go on where it was, and holds no spinlock.
+        if all && len > MAX_PACKET {
             return Err(EAGAIN);
         }
         let want = if self.is_record_socket() {

@@ -2205,6 +2205,47 @@ out:
 	teardown_redir(skel, in, out);
 }
 
+/* A target that does not read keeps some of the source's space. What goes to
+ * another one has the rest.
+ */
+static void test_redirect_beside_stalled(void)
+{
+	enum { COUNT = 4 };
+	struct test_vsock_sockmap *skel;
+	int in[2], out[2], other[2] = { -1, -1 }, i;
+	char *buf;
+
+	skel = setup_redir(&vsock_to_unix, in, out);
+	if (!skel)
+		return;
+
+	buf = calloc(1, SPACE);
+	if (!ASSERT_OK_PTR(buf, "calloc") ||
+	    !set_space(in[0], COUNT * SPACE) ||
+	    create_pair(AF_UNIX, SOCK_STREAM, &other[0], &other[1]) ||
+	    xbpf_map_update_elem(bpf_map__fd(skel->maps.sink), &u32(1),
+				 &u64(other[0]), BPF_NOEXIST))
+		goto out;
+
+	settimeo(in[1], LIMIT_SEC * 1000);
+	fill(out[0], 0);
+	xsend(in[1], buf, SPACE, 0);
+	for (i = 0; i < AT_ONCE_MS && skel->bss->passed < SPACE; i++)
+		usleep(1000);
+	ASSERT_EQ(skel->bss->passed, SPACE, "redirected");
+	skel->bss->sink_key = 1;
+	for (i = 0; i < 2 * COUNT; i++) {
+		if (!ASSERT_EQ(send(in[1], buf, SPACE, 0), SPACE, "send") ||
+		    !expect_bytes(other[1], buf, SPACE))
+			break;
+	}
+out:
+	free(buf);
+	close_fd(&other[0]);
+	close_fd(&other[1]);
+	teardown_redir(skel, in, out);
+}
+
 /* An empty datagram among others does not end the redirect */
 static void test_redirect_empty(void)
 {
@@ -2687,6 +2728,8 @@ void test_vsock_sockmap(void)
 	}
 	if (test__start_subtest("redirect beside what the owner has not read"))
 		test_redirect_beside();
+	if (test__start_subtest("redirect beside a target that does not read"))
+		test_redirect_beside_stalled();
 	if (test__start_subtest("redirect small writes of tcp"))
 		test_redirect_prompt();
 	if (test__start_subtest("redirect an empty datagram"))

@@ -8,7 +8,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SOCKMAP);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, __u64);
 } source SEC(".maps"), sink SEC(".maps");
@@ -16,6 +16,7 @@ struct {
 /* Set by user space */
 bool redirect;
 int redirect_flags;
+__u32 sink_key;
 int verdict = SK_PASS;
 bool look_at_socket;
 int change_head, change_tail;
@@ -46,7 +47,8 @@ int prog_skb_verdict(struct __sk_buff *skb)
 		ret = SK_DROP;
 
 	if (redirect)
-		ret = bpf_sk_redirect_map(skb, &sink, 0, redirect_flags);
+		ret = bpf_sk_redirect_map(skb, &sink, sink_key,
+					  redirect_flags);
 
 	if (ret == SK_PASS)
 		__sync_fetch_and_add(&passed, skb->len);
