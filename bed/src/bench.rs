@@ -37,6 +37,8 @@ const BUFFER: usize = 1 << 16;
 const IDLE: i64 = 200_000;
 /// How many bytes are sent to count their packets.
 const PACKETS_OF: usize = 1 << 20;
+/// Of so many the memory is measured.
+const IDLE_LANES: usize = 64;
 /// The one socket of a map.
 const KEY: u64 = 0;
 
@@ -543,6 +545,31 @@ fn round_trips(way: Way, trips: usize) -> Result<Vec<f64>> {
     Ok(times)
 }
 
+/// The memory of the kernel that grows with sockets and maps, in KiB.
+fn kernel_memory() -> Result<f64> {
+    let meminfo = fs::read_to_string("/proc/meminfo")?;
+    let of = |name: &str| -> Option<f64> {
+        let line = meminfo.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse().ok()
+    };
+    let parts = ["Slab:", "VmallocUsed:", "Percpu:"].map(of);
+    parts
+        .into_iter()
+        .sum::<Option<f64>>()
+        .context("/proc/meminfo")
+}
+
+/// What the kernel keeps for two spliced sockets and their peers, with maps and programs, in KiB.
+fn idle_memory(way: Way) -> Result<f64> {
+    // What is made only once is made by the first.
+    let _first = lane(way)?;
+    let before = kernel_memory()?;
+    let lanes = (0..IDLE_LANES)
+        .map(|_| lane(way))
+        .collect::<Result<Vec<_>>>()?;
+    Ok((kernel_memory()? - before) / lanes.len() as f64)
+}
+
 /// How many bytes a measurement moves: what the copy moves in the given time.
 fn calibrate(way: Way, size: usize, connections: usize, time: Duration) -> Result<usize> {
     let copy = Way {
@@ -637,6 +664,14 @@ pub fn run(args: &Args) -> Result<bool> {
                     }))?;
                 }
             }
+        }
+        for way in ways.iter().filter(|way| way.arm == Arm::Sockmap) {
+            print(json!({
+                "path": name,
+                "arm": way.arm_name(),
+                "round": 0,
+                "idle_kib": idle_memory(*way).with_context(|| way.named(name))?,
+            }))?;
         }
         if args.trips == 0 || !first.has_round_trips() {
             continue;

@@ -255,10 +255,12 @@ impl<'a> Boot<'a> {
             bail!("QEMU boots only with an initramfs");
         };
         let mut command = root.command(&env.logs, "qemu-system-x86_64");
+        let mut line = vec!["console=ttyS0".to_string(), "panic=-1".to_string()];
         if kvm_works() {
             command.args(["-accel", "kvm", "-cpu", "host"]);
         } else {
             command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+            line.extend(emulated_clock());
         }
         // The table of processors has one for each socket.
         command.args(["-smp", "2,sockets=2", "-nodefaults", "-display", "none"]);
@@ -277,10 +279,9 @@ impl<'a> Boot<'a> {
             .arg(&self.image.kernel)
             .arg("-initrd")
             .arg(initramfs);
-        let mut line = vec!["console=ttyS0", "panic=-1"];
-        line.extend(self.kernel_args);
+        line.extend(self.kernel_args.iter().map(|arg| arg.to_string()));
         command
-            .args(["-append", &command_line(&line, self.args)?])
+            .args(["-append", &command_line(line, self.args)?])
             .args(self.qemu_args);
         Ok(command)
     }
@@ -302,9 +303,26 @@ pub fn kvm_works() -> bool {
             .is_ok()
 }
 
+/// What an emulated x86_64 is told of its clock: to use the time stamp counter, which is that of this
+/// machine, and how fast that counts. It has no other clock by which it could tell, but jiffies.
+#[cfg(target_arch = "x86_64")]
+pub fn emulated_clock() -> Vec<String> {
+    // SAFETY: The processor has the instruction, as all have.
+    let ticks = || unsafe { std::arch::x86_64::_rdtsc() };
+    let (start, first) = (Instant::now(), ticks());
+    std::thread::sleep(Duration::from_millis(200));
+    let (time, last) = (start.elapsed(), ticks());
+    let khz = (last - first) * 1_000_000 / time.as_nanos() as u64;
+    vec!["tsc=reliable".to_string(), format!("tsc_early_khz={khz}")]
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub fn emulated_clock() -> Vec<String> {
+    Vec::new()
+}
+
 /// A kernel's command line, with arguments of init.
-pub fn command_line(kernel_args: &[&str], args: &[String]) -> Result<String> {
-    let mut line: Vec<_> = kernel_args.iter().map(|arg| arg.to_string()).collect();
+pub fn command_line(mut line: Vec<String>, args: &[String]) -> Result<String> {
     if !args.is_empty() {
         line.push("--".to_string());
     }

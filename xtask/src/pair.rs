@@ -8,11 +8,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::boot::{command_line, splats, Boot, Outcome, System};
+use crate::boot::{command_line, emulated_clock, splats, Boot, Outcome, System};
 use crate::build::{Bed, Image};
 use crate::env::Env;
 use crate::initramfs::EXIT_MARKER;
@@ -46,7 +46,7 @@ qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 1 -m 512M \
     -nodefaults -display none -no-reboot \
     -chardev stdio,id=console,signal=off -serial chardev:console \
     -kernel '@KERNEL@' -initrd '@INITRAMFS@' \
-    -append 'console=ttyS0 panic=-1 no_timer_check tsc=reliable tsc_early_khz=@KHZ@ @ARGS@' \
+    -append 'console=ttyS0 panic=-1 no_timer_check @ARGS@' \
     -device vhost-vsock-pci,guest-cid=3 <&3 2>&1 |
     tee /tmp/guest | sed -u 's/@MARKER@/ended with/; s/^/@MARK@/' &
 guest=$!
@@ -102,8 +102,7 @@ impl Pair<'_> {
                 ("MARK", &MARK),
                 ("KERNEL", &self.guest.kernel.display()),
                 ("INITRAMFS", &self.initramfs.display()),
-                ("KHZ", &tsc_khz()),
-                ("ARGS", &command_line(&[], self.args)?),
+                ("ARGS", &command_line(emulated_clock(), self.args)?),
             ],
         );
         fs::write(&init, script).with_context(|| format!("cannot write {}", init.display()))?;
@@ -127,17 +126,6 @@ impl Pair<'_> {
         }
         Ok((outcome, problems))
     }
-}
-
-/// How fast the time stamp counter counts. The guest reads that of this machine, but has no other
-/// clock by which it could tell.
-fn tsc_khz() -> u64 {
-    // SAFETY: All processors that QEMU emulates so for have the instruction.
-    let ticks = || unsafe { std::arch::x86_64::_rdtsc() };
-    let (start, first) = (Instant::now(), ticks());
-    std::thread::sleep(Duration::from_millis(200));
-    let (time, last) = (start.elapsed(), ticks());
-    (last - first) * 1_000_000 / time.as_nanos() as u64
 }
 
 /// Splats of host and guest.

@@ -34,6 +34,9 @@ pub enum Figure {
         p50_us: f64,
         p99_us: f64,
     },
+    Idle {
+        idle_kib: f64,
+    },
     /// None where the end that is looked at is no vsock.
     Packets {
         size: usize,
@@ -83,16 +86,18 @@ pub enum Unit {
     P99Us,
     PacketsMib,
     UpdatesMib,
+    IdleKib,
 }
 
 impl Unit {
-    pub const ALL: [Unit; 6] = [
+    pub const ALL: [Unit; 7] = [
         Unit::MbS,
         Unit::CpuMsMib,
         Unit::P50Us,
         Unit::P99Us,
         Unit::PacketsMib,
         Unit::UpdatesMib,
+        Unit::IdleKib,
     ];
 
     fn title(self) -> &'static str {
@@ -103,6 +108,7 @@ impl Unit {
             Unit::P99Us => "trip p99, us",
             Unit::PacketsMib => "packets per MiB",
             Unit::UpdatesMib => "updates per MiB",
+            Unit::IdleKib => "idle pair, KiB",
         }
     }
 }
@@ -160,6 +166,11 @@ pub fn rows(measured: &[Measured], paths: &[String]) -> Vec<Row> {
                 TRIP_SIZE,
                 1,
                 [(Unit::P50Us, Some(p50_us)), (Unit::P99Us, Some(p99_us))],
+            ),
+            Figure::Idle { idle_kib } => (
+                0,
+                1,
+                [(Unit::IdleKib, Some(idle_kib)), (Unit::IdleKib, None)],
             ),
             Figure::Packets {
                 size,
@@ -342,6 +353,7 @@ const BARS: &[Bar] = &[
     .of("unix-dgram-to-vsock")
     .in_unit(Unit::PacketsMib),
     Bar::new("copy", Wanted::Most(1.0)).in_unit(Unit::UpdatesMib),
+    Bar::new("c", Wanted::Most(1.1)).in_unit(Unit::IdleKib),
 ];
 
 impl Bar {
@@ -384,6 +396,7 @@ impl Bar {
             Unit::P99Us => "trip p99, ",
             Unit::PacketsMib => "packets per MiB, ",
             Unit::UpdatesMib => "updates per MiB, ",
+            Unit::IdleKib => "idle pair, KiB, ",
         };
         let over = self
             .over

@@ -16,7 +16,8 @@ use kernel::bindings::{
 };
 use kernel::time::msecs_to_jiffies;
 
-/// A packet of a stream with at most so many bytes had better be merged with others.
+/// A packet of a stream with at most so many bytes had better be merged with others, which is what
+/// core sockmap merges.
 const SMALL: u32 = 4096;
 
 
@@ -115,6 +116,34 @@ impl TxState<'_> {
         // SAFETY: By the type invariant `vvs` is valid, and `tx_lock`, which protects the field, is
         // held.
         unsafe { (*self.vvs.as_ptr()).bytes_unsent != 0 }
+    }
+
+    /// Decides whether a small packet of a stream is sent at once, or gathers in the backlog, which
+    /// merges those that come soon after each other.
+    ///
+    /// One goes at once in each jiffy, or when the peer has sent something since the last one did,
+    /// which then was a request that it has answered.
+    fn may_go_alone(&mut self) -> bool {
+        let vvs = self.vvs.as_ptr();
+        // SAFETY: The kernel writes the word as one.
+        let now = unsafe { atomic_load(&raw mut bindings::jiffies, Relaxed) };
+        // SAFETY: By the type invariant `vvs` is valid; C writes the word as one.
+        let consumed = unsafe { atomic_load(&raw mut (*vvs).fwd_cnt, Relaxed) };
+        // SAFETY: As above. It need not be of the same moment: a reply changes the sum.
+        let queued = unsafe { atomic_load(&raw mut (*vvs).buf_used, Relaxed) };
+        let received = consumed.wrapping_add(queued);
+
+        // SAFETY: By the type invariant `vvs` is valid, and `tx_lock`, which protects the field, is
+        // held.
+        let alone_at = unsafe { &mut (*vvs).alone_at };
+        // SAFETY: As above.
+        let alone_received = unsafe { &mut (*vvs).alone_received };
+        if self.is_behind() || (*alone_at == now && *alone_received == received) {
+            return false;
+        }
+        *alone_at = now;
+        *alone_received = received;
+        true
     }
 
     /// Counts `bytes` as sent.
@@ -253,8 +282,7 @@ impl<'a> VirtioSock<'a> {
         let want = if self.is_record_socket() {
             Want::Record
         } else if all {
-            // The backlog merges what gathers while the transport is behind.
-            if len <= SMALL && self.lock_tx().is_behind() {
+            if len <= SMALL && !self.lock_tx().may_go_alone() {
                 return Err(EAGAIN);
             }
             Want::All
