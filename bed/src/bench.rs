@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
 use clap::ValueEnum;
+use nix::sys::resource::{setrlimit, Resource};
 use nix::sys::socket::{
     accept4, connect, getsockname, setsockopt, sockopt, AddressFamily, SockFlag, SockType,
     UnixAddr, VsockAddr,
@@ -38,7 +39,7 @@ const IDLE: i64 = 200_000;
 /// How many bytes are sent to count their packets.
 const PACKETS_OF: usize = 1 << 20;
 /// Of so many the memory is measured.
-const IDLE_LANES: usize = 64;
+const IDLE_LANES: usize = 32;
 /// The one socket of a map.
 const KEY: u64 = 0;
 
@@ -559,15 +560,39 @@ fn kernel_memory() -> Result<f64> {
         .context("/proc/meminfo")
 }
 
-/// What the kernel keeps for two spliced sockets and their peers, with maps and programs, in KiB.
-fn idle_memory(way: Way) -> Result<f64> {
-    // What is made only once is made by the first.
-    let _first = lane(way)?;
-    let before = kernel_memory()?;
-    let lanes = (0..IDLE_LANES)
-        .map(|_| lane(way))
-        .collect::<Result<Vec<_>>>()?;
-    Ok((kernel_memory()? - before) / lanes.len() as f64)
+/// Tells what the kernel keeps for two spliced sockets and their peers, with maps and programs.
+///
+/// All are kept to the end, as what they leave behind would be used again.
+fn idle_memory(args: &Args) -> Result<()> {
+    let files = (16 * (IDLE_LANES + 1) * args.paths.len()).max(1 << 12);
+    setrlimit(Resource::RLIMIT_NOFILE, files as u64, files as u64).context("limit of files")?;
+    let mut kept = Vec::new();
+    for &path in &args.paths {
+        for way in ways(args, path)
+            .into_iter()
+            .filter(|way| way.arm == Arm::Sockmap)
+        {
+            let name = path_name(path)?;
+            // What is made only once is made by the first.
+            kept.push(lane(way).with_context(|| way.named(&name))?);
+            let before = kernel_memory()?;
+            for _ in 0..IDLE_LANES {
+                kept.push(lane(way).with_context(|| way.named(&name))?);
+            }
+            print(json!({
+                "path": name,
+                "arm": way.arm_name(),
+                "round": 0,
+                "idle_kib": (kernel_memory()? - before) / IDLE_LANES as f64,
+            }))?;
+        }
+    }
+    Ok(())
+}
+
+fn path_name(path: Path) -> Result<String> {
+    let name = path.to_possible_value().context("name")?;
+    Ok(name.get_name().to_string())
 }
 
 /// How many bytes a measurement moves: what the copy moves in the given time.
@@ -612,9 +637,9 @@ fn ways(args: &Args, path: Path) -> Vec<Way> {
 }
 
 pub fn run(args: &Args) -> Result<bool> {
+    idle_memory(args)?;
     for &path in &args.paths {
-        let name = path.to_possible_value().context("name")?;
-        let name = name.get_name();
+        let name = path_name(path)?;
         let ways = ways(args, path);
         let Some(&first) = ways.first() else {
             continue;
@@ -664,14 +689,6 @@ pub fn run(args: &Args) -> Result<bool> {
                     }))?;
                 }
             }
-        }
-        for way in ways.iter().filter(|way| way.arm == Arm::Sockmap) {
-            print(json!({
-                "path": name,
-                "arm": way.arm_name(),
-                "round": 0,
-                "idle_kib": idle_memory(*way).with_context(|| way.named(name))?,
-            }))?;
         }
         if args.trips == 0 || !first.has_round_trips() {
             continue;

@@ -29,7 +29,6 @@ use kernel::{
         SpinLockBh,
         SpinLockBhGuard, //
     },
-    time::Msecs,
 };
 
 use core::{
@@ -232,15 +231,9 @@ impl Header {
 enum News {
     No,
     Now,
-    /// After [`LATER`], if nothing tells it before.
+    /// After 10 ms, if it is not out of date by then. At full speed a buffer goes through in less.
     Later,
 }
-
-/// How long space can go untold, in milliseconds. At full speed a buffer goes through in less.
-const LATER: Msecs = 10;
-
-/// The same for a packet that could not be sent, which needs memory or a guest that runs.
-const MUCH_LATER: Msecs = 100;
 
 /// What a socket counts of its receive queue, in bytes, modulo 2^32.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -671,10 +664,10 @@ impl<'a> VirtioSock<'a> {
             News::Now => {
                 // A guest that is stopped cannot be reached for a while.
                 if let Err(ENOMEM | EHOSTUNREACH) = self.send_credit_update() {
-                    self.send_credit_update_later(MUCH_LATER);
+                    self.send_credit_update_later(true);
                 }
             }
-            News::Later => self.send_credit_update_later(LATER),
+            News::Later => self.send_credit_update_later(false),
             News::No => {}
         }
     }

@@ -14,7 +14,6 @@ use kernel::bindings::{
     virtio_vsock_type_VIRTIO_VSOCK_TYPE_SEQPACKET as TYPE_SEQPACKET,
     virtio_vsock_type_VIRTIO_VSOCK_TYPE_STREAM as TYPE_STREAM, //
 };
-use kernel::time::msecs_to_jiffies;
 
 /// A packet of a stream with at most so many bytes had better be merged with others, which is what
 /// core sockmap merges.
@@ -252,14 +251,13 @@ impl<'a> VirtioSock<'a> {
         self.send(packet, &guard)
     }
 
-    /// Tells the peer after that time, or when it is told anyway. Does not sleep.
+    /// Tells the peer in 10 ms, if it needs it then, or after one `failed`, in 100 ms. Does not sleep.
     ///
     /// C function: `virtio_transport_credit_later()` in
     /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
-    pub(super) fn send_credit_update_later(&self, time: Msecs) {
-        let delay = msecs_to_jiffies(time);
+    pub(super) fn send_credit_update_later(&self, failed: bool) {
         // SAFETY: By the type invariant, the socket is live, and keeps its transport.
-        unsafe { bindings::virtio_transport_credit_later(self.vsk.as_ptr(), delay) };
+        unsafe { bindings::virtio_transport_credit_later(self.vsk.as_ptr(), failed) };
     }
 
     /// Sends bytes of a buffer, and returns how many were sent.
