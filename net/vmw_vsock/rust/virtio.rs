@@ -624,8 +624,8 @@ impl<'a> VirtioSock<'a> {
     ///
     /// # Safety
     ///
-    /// `vsk` must point to a vsock socket that is good for [`VirtioSock::from_sk`]. The caller holds
-    /// a reference to it during `'a`.
+    /// `vsk` must point to a vsock socket that is good for [`VirtioSock::from_sk`]. The caller
+    /// holds a reference to it during `'a`.
     pub(crate) unsafe fn from_raw(vsk: *mut bindings::vsock_sock) -> Result<Self> {
         // SAFETY: The socket is live, and the caller's reference keeps it during `'a`.
         let sk = unsafe { Sock::from_raw(&raw mut (*vsk).sk) };
@@ -1011,7 +1011,7 @@ mod tests {
         assert_eq!(news(after(1, 0, 0)), News::No);
         assert_eq!(news(after(3 * MAX_PACKET, 0, 0)), News::No);
         assert_eq!(news(after(3 * MAX_PACKET + 1, 0, 0)), News::Now);
-        // A sink that takes little at a time, from a buffer that is full, or one that takes nothing.
+        // A sink that takes little at a time, from a buffer that is full, or that takes nothing.
         let full = after(MAX_PACKET, 3 * MAX_PACKET, 3 * MAX_PACKET);
         assert_eq!(news(full), News::Later);
         // What is left is the owner's, who need not read it.

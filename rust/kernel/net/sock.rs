@@ -124,7 +124,7 @@ impl Sock {
         unsafe { self.call(state_change) };
     }
 
-    /// Tells who sends that there is space again: those who wait for it, and the backlog of a psock.
+    /// Tells who sends that there is space again: who waits for it, and the backlog of a psock.
     ///
     /// Does not sleep; not in hard interrupts, perhaps with spinlocks held.
     #[inline]
@@ -141,7 +141,7 @@ impl Sock {
     ///
     /// `callback` points to a field of this socket, and may be called in this context.
     unsafe fn call(&self, callback: *mut Callback) {
-        // SAFETY: By the safety requirements. Who puts a callback of its own there writes a pointer.
+        // SAFETY: By the safety requirements. Who puts another callback there writes a pointer.
         let callback = unsafe { atomic_load(callback.cast::<*mut c_void>(), Relaxed) };
         // SAFETY: The field has this type; null is none.
         let callback = unsafe { transmute::<*mut c_void, Callback>(callback) };

@@ -19,7 +19,6 @@ use kernel::bindings::{
 /// core sockmap merges.
 const SMALL: u32 = 4096;
 
-
 /// How much of what a socket wants to send it gets credit for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Want {
@@ -243,15 +242,16 @@ impl<'a> VirtioSock<'a> {
         // SAFETY: The buffer is new, with that much room.
         let packet = unsafe { Packet::new(SkBuff::new(Header::SIZE)?, header) };
         let guard = self.lock_send();
-        // When the peer closes, that is seen before the answer is sent, for which the lock is taken,
-        // and so before there can be a new connection with the same addresses.
+        // When the peer closes, that is seen before the answer is sent, which needs the lock. So it
+        // is seen before there can be a new connection with the same addresses.
         if !self.peer_sends() {
             return Ok(());
         }
         self.send(packet, &guard)
     }
 
-    /// Tells the peer in 10 ms, if it needs it then, or after one `failed`, in 100 ms. Does not sleep.
+    /// Tells the peer in 10 ms, if it needs it then, or after one `failed`, in 100 ms. Does not
+    /// sleep.
     ///
     /// C function: `virtio_transport_credit_later()` in
     /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
