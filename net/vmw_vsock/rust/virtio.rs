@@ -337,7 +337,8 @@ impl Credit {
         let rx = vsk.lock_rx();
         let counters = rx.counters().lent(bytes);
         vsk.account(rx, counters);
-        // INVARIANT: The counters of the socket include the packet.
+        // INVARIANT: The counters of the socket include the packet. A socket whose packets are
+        // judged has been in a map, and keeps its transport (`keeps_transport`).
         Self {
             sk: vsk.sk.into(),
             bytes,
@@ -660,6 +661,9 @@ impl<'a> VirtioSock<'a> {
         );
         drop(rx);
 
+        if !self.peer_sends() {
+            return;
+        }
         match news {
             News::Now => {
                 // A guest that is stopped cannot be reached for a while.

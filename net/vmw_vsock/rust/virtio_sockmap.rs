@@ -92,7 +92,7 @@ pub unsafe extern "C" fn virtio_transport_read_skb(
     recv_actor: bindings::skb_read_actor_t,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By the safety requirements; what has received packets is connected, or was.
+        // SAFETY: By the safety requirements; the caller holds the socket lock.
         let vsk = unsafe { VirtioSock::from_raw(vsk) }?;
         // SAFETY: The caller holds the socket lock.
         let vsk = unsafe { VirtioRef::new(vsk) };
@@ -110,9 +110,9 @@ pub unsafe extern "C" fn virtio_transport_read_skb(
 ///
 /// # Safety
 ///
-/// `vsk` must be a socket with a virtio transport that is connected, or was, to which the caller
-/// has a reference. The caller is no hard interrupt, but can hold spinlocks. `skb` must be valid,
-/// and nobody may change it during the call.
+/// `vsk` must be a socket with a virtio transport that is connected, or was, and keeps it
+/// (`keeps_transport`), to which the caller has a reference. The caller is no hard interrupt, but
+/// can hold spinlocks. `skb` must be valid, and nobody may change it during the call.
 #[export]
 pub unsafe extern "C" fn virtio_transport_skb_enqueue(
     vsk: *mut bindings::vsock_sock,

@@ -242,8 +242,8 @@ impl<'a> VirtioSock<'a> {
         // SAFETY: The buffer is new, with that much room.
         let packet = unsafe { Packet::new(SkBuff::new(Header::SIZE)?, header) };
         let guard = self.lock_send();
-        // When the peer closes, that is seen before the answer is sent, which needs the lock. So it
-        // is seen before there can be a new connection with the same addresses.
+        // When the peer shuts down, that is seen before the answer is sent, which needs the lock,
+        // and so before there can be a new connection with the same addresses.
         if !self.peer_sends() {
             return Ok(());
         }
@@ -256,7 +256,8 @@ impl<'a> VirtioSock<'a> {
     /// C function: `virtio_transport_credit_later()` in
     /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
     pub(super) fn send_credit_update_later(&self, failed: bool) {
-        // SAFETY: By the type invariant, the socket is live, and keeps its transport.
+        // SAFETY: By the type invariant, the socket is live. What is told of redirects has been in
+        // a map, and keeps its transport (`keeps_transport`).
         unsafe { bindings::virtio_transport_credit_later(self.vsk.as_ptr(), failed) };
     }
 
