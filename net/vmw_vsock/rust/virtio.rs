@@ -661,10 +661,9 @@ impl<'a> VirtioSock<'a> {
         );
         drop(rx);
 
-        if !self.peer_sends() {
-            return;
-        }
         match news {
+            News::No => {}
+            _ if !self.peer_sends() => {}
             News::Now => {
                 // A guest that is stopped cannot be reached for a while.
                 if let Err(ENOMEM | EHOSTUNREACH) = self.send_credit_update() {
@@ -672,7 +671,6 @@ impl<'a> VirtioSock<'a> {
                 }
             }
             News::Later => self.send_credit_update_later(false),
-            News::No => {}
         }
     }
 

@@ -219,15 +219,16 @@ impl<'a> VirtioSock<'a> {
     ///
     /// What the packet says about the space of this side is as new as what any earlier one said, as
     /// `send_lock` is held, which the guard proves.
+    ///
+    /// C function: `virtio_transport_send_counted()` in
+    /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
     fn send(&self, mut packet: Packet, _guard: &SendGuard<'_>) -> Result {
-        // SAFETY: By the type invariant the transport is valid.
-        let send_pkt = unsafe { (*self.transport.as_ptr()).send_pkt }.ok_or(EOPNOTSUPP)?;
         packet.0.set_owner_w(self.sk);
-        let skb = packet.0.into_raw();
-        // SAFETY: The state and the packet are valid.
-        unsafe { bindings::virtio_transport_inc_tx_pkt(self.vvs.as_ptr(), skb) };
-        // SAFETY: The packet is complete, and its ownership goes to the transport.
-        let sent = unsafe { send_pkt(skb, self.sk.net()) };
+        let (transport, vvs) = (self.transport.as_ptr(), self.vvs.as_ptr());
+        let (skb, net) = (packet.0.into_raw(), self.sk.net());
+        // SAFETY: By the type invariant the transport and the state are valid; `send_lock` is held.
+        // The packet is complete, and its ownership goes to the transport. Nothing there sleeps.
+        let sent = unsafe { bindings::virtio_transport_send_counted(transport, vvs, skb, net) };
         to_result(sent.min(0))
     }
 
@@ -263,15 +264,16 @@ impl<'a> VirtioSock<'a> {
 
     /// Sends bytes of a buffer, and returns how many were sent.
     ///
-    /// A record goes as a whole, as does everything with `all`: in one packet, or if it is too
-    /// large for that, in packets that are all made before the first is sent, with no other in
-    /// between. Does not sleep; not in hard interrupts, perhaps with spinlocks held.
+    /// A record goes as a whole: in one packet, or if it is too large for that, in packets that are
+    /// all made before the first is sent, with no other in between. With `all` everything goes in
+    /// one packet. Does not sleep; not in hard interrupts, perhaps with spinlocks held.
     ///
     /// # Errors
     ///
-    /// [`EAGAIN`] if the peer has no space or cannot be reached for now, [`EMSGSIZE`] if a record
-    /// is larger than its buffer, [`ENOMEM`] without memory, or why the transport could not send
-    /// it. Only in the last case can a part have been sent.
+    /// [`EAGAIN`] if the peer has no space or cannot be reached for now, or with `all` if the bytes
+    /// had better be merged or are too many for a packet, [`EMSGSIZE`] if a record is larger than
+    /// the peer's buffer, [`ENOMEM`] without memory, or why the transport could not send it. Only
+    /// in the last case can a part have been sent.
     pub(crate) fn enqueue(&self, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
         let len = data.len();
         // One packet goes or does not. The backlog can go on where it was, and holds no spinlock.
