@@ -29,7 +29,7 @@ use sockmap::{Map, Program};
 use crate::ends::{loopback_listener, open, print};
 use crate::monitor::{Monitor, Packet};
 use crate::peer::{Far, Peer};
-use crate::transfer::{drain, echo, give_up_after, receive, send_all, write, LIMIT};
+use crate::transfer::{drain, echo, give_up_after, receive, receive_all, send_all, write, LIMIT};
 use crate::worker::Crew;
 
 /// What socat reads at once. The copy loop reads twice that, as the largest datagram has to fit in.
@@ -266,15 +266,15 @@ fn socat(kind: Kind, peer: Option<Peer>) -> Result<Lane> {
         Kind::UnixStream => format!("UNIX-LISTEN:{path}"),
         _ => bail!("no socat for {kind:?}"),
     };
-    let (listener, far, to) = match peer {
+    let (waiting, to) = match peer {
         None => {
             let (listener, to) = loopback_listener(SockType::Stream)?;
-            (Some(listener), None, to)
+            (End::Here(listener), to)
         }
         Some(peer) => {
             let far = peer.offer()?;
             let to = far.address;
-            (None, Some(far), to)
+            (End::There(far), to)
         }
     };
     let child = Command::new("socat")
@@ -303,16 +303,15 @@ fn socat(kind: Kind, peer: Option<Peer>) -> Result<Lane> {
         thread::sleep(Duration::from_millis(1));
     }
     give_up_after(&writer, LIMIT)?;
-    let reader = match (listener, far) {
-        (_, Some(far)) => End::There(far),
-        (Some(listener), None) => {
+    let reader = match waiting {
+        End::Here(listener) => {
             give_up_after(&listener, LIMIT)?;
             let reader =
                 accept4(&listener, SockFlag::SOCK_CLOEXEC).context("socat does not connect")?;
             give_up_after(&reader, LIMIT)?;
             End::Here(reader)
         }
-        (None, None) => bail!("nowhere to go"),
+        there => there,
     };
     Ok(Lane {
         writer: End::Here(writer),
@@ -534,12 +533,7 @@ fn round_trips(way: Way, trips: usize) -> Result<Vec<f64>> {
     for _ in 0..trips {
         let start = Instant::now();
         ensure!(send_all(near, &buffer)?, "time limit");
-        let mut had = 0;
-        while had < SIZE {
-            let count = receive(near, &mut buffer[had..])?;
-            ensure!(count > 0, "no answer");
-            had += count;
-        }
+        ensure!(receive_all(near, &mut buffer)?, "no answer");
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
     times.sort_by(f64::total_cmp);

@@ -12,7 +12,7 @@ use nix::libc::{VMADDR_CID_ANY, VMADDR_PORT_ANY};
 use nix::sys::socket::{accept4, connect, AddressFamily, SockFlag, SockType, VsockAddr};
 
 use crate::ends::{listener, open};
-use crate::transfer::{drain, echo, give_up_after, receive, send_all, write, LIMIT};
+use crate::transfer::{drain, echo, give_up_after, receive_all, send_all, write, LIMIT};
 
 /// The kernel gives up a vsock connect after 2 s, which a busy machine can take to answer.
 const TRIES: u32 = 5;
@@ -94,19 +94,6 @@ fn open_connection(address: &VsockAddr) -> Result<OwnedFd> {
         }
     }
     bail!("{address} does not answer");
-}
-
-/// Fills the buffer; false at the end of the connection.
-fn receive_all(fd: &OwnedFd, buffer: &mut [u8]) -> Result<bool> {
-    let mut had = 0;
-    while had < buffer.len() {
-        let count = receive(fd, &mut buffer[had..])?;
-        if count == 0 {
-            return Ok(false);
-        }
-        had += count;
-    }
-    Ok(true)
 }
 
 impl Peer {

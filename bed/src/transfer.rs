@@ -50,6 +50,19 @@ pub fn receive(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize> {
     }
 }
 
+/// Fills the buffer; false at the end of the connection, or when the time is up.
+pub fn receive_all(fd: &OwnedFd, buffer: &mut [u8]) -> Result<bool> {
+    let mut had = 0;
+    while had < buffer.len() {
+        let count = receive(fd, &mut buffer[had..])?;
+        if count == 0 {
+            return Ok(false);
+        }
+        had += count;
+    }
+    Ok(true)
+}
+
 /// Writes `bytes` bytes, `size` at once, until `end`.
 pub fn write(fd: &OwnedFd, bytes: usize, size: usize, end: Instant) -> Result<()> {
     let chunk = vec![0x5a; size];
