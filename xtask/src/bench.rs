@@ -2,9 +2,9 @@
 //! `bench`: how fast the ways to move bytes between sockets are, next to each other.
 //!
 //! Both ends of each connection are in one guest, so that vsock is its loopback; on the bed `pair`
-//! the far ends of the vsocks are on the guest's host. The guest takes turns with the arms. The C and the Rust
-//! sockmap need a kernel each, so their boots take turns as well, and what both have, the copy
-//! loop, tells how alike the two boots are.
+//! the far ends of the vsocks are on the guest's host. The guest takes turns with the arms. The C
+//! and the Rust sockmap need a kernel each, so their boots take turns as well, and what both have,
+//! the copy loop, tells how alike the two boots are.
 //!
 //! The third kernel is the source without the series. There a redirect can stop, spin or eat the
 //! memory, so each measurement has a boot of its own, and one that fails is only told.
@@ -372,10 +372,7 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
 
     let rows = figures::rows(&measured, &args.paths);
     let bars = figures::judge(&rows, host.is_none());
-    let bed = match args.bed {
-        Bed::PairHost => "pair",
-        bed => bed.name(),
-    };
+    let bed = args.bed.name();
     let dir = env.repo.join("build/bench");
     let file = dir.join(format!("{bed}.json"));
     let report = Report {

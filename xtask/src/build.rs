@@ -33,7 +33,7 @@ impl Bed {
         match self {
             Bed::Um => "um",
             Bed::Qemu => "qemu",
-            Bed::PairHost => "pair-host",
+            Bed::PairHost => "pair",
         }
     }
 

@@ -160,18 +160,14 @@ pub fn rows(measured: &[Measured], paths: &[String]) -> Vec<Row> {
             } => (
                 size,
                 connections,
-                [(Unit::MbS, Some(mb_s)), (Unit::CpuMsMib, cpu_ms_mib)],
+                vec![(Unit::MbS, Some(mb_s)), (Unit::CpuMsMib, cpu_ms_mib)],
             ),
             Figure::Trip { p50_us, p99_us } => (
                 TRIP_SIZE,
                 1,
-                [(Unit::P50Us, Some(p50_us)), (Unit::P99Us, Some(p99_us))],
+                vec![(Unit::P50Us, Some(p50_us)), (Unit::P99Us, Some(p99_us))],
             ),
-            Figure::Idle { idle_kib } => (
-                0,
-                1,
-                [(Unit::IdleKib, Some(idle_kib)), (Unit::IdleKib, None)],
-            ),
+            Figure::Idle { idle_kib } => (0, 1, vec![(Unit::IdleKib, Some(idle_kib))]),
             Figure::Packets {
                 size,
                 connections,
@@ -180,7 +176,7 @@ pub fn rows(measured: &[Measured], paths: &[String]) -> Vec<Row> {
             } => (
                 size,
                 connections,
-                [
+                vec![
                     (Unit::PacketsMib, packets_mib),
                     (Unit::UpdatesMib, updates_mib),
                 ],
