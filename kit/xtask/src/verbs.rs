@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The verbs that are one step each: setup, apply, build, boot.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::guest::boot::{Boot, System};
+use crate::guest::initramfs::Initramfs;
+use crate::host::env::Env;
+use crate::host::progress;
+use crate::kernel::prepare::{prepare, prepare_image, prepare_tree, FlavourArgs};
+
+#[derive(clap::Args)]
+pub struct BootArgs {
+    #[command(flatten)]
+    flavour: FlavourArgs,
+    /// Initramfs to boot with; without it, a busybox shell
+    #[arg(long, value_name = "FILE")]
+    initramfs: Option<PathBuf>,
+    /// Kill the guest after so many seconds; 0 is never [default: 300, never for a shell that a
+    /// person types in]
+    #[arg(long, value_name = "S")]
+    timeout: Option<u64>,
+    /// Arguments of the guest's init
+    #[arg(last = true)]
+    args: Vec<String>,
+}
+
+pub fn run_setup(env: &Env) -> Result<()> {
+    let (root, source) = prepare(env)?;
+    println!("tools  {}", root.path.display());
+    println!("source {} ({})", source.path.display(), source.version);
+    Ok(())
+}
+
+pub fn run_apply(env: &Env) -> Result<()> {
+    let (_root, tree) = prepare_tree(env)?;
+    println!("{}", tree.path.display());
+    Ok(())
+}
+
+pub fn run_build(env: &Env, args: FlavourArgs) -> Result<()> {
+    let (_root, image) = prepare_image(env, args.flavour())?;
+    println!("{}", image.kernel.display());
+    Ok(())
+}
+
+/// A shell with job control on the console.
+const SHELL: &str = "#!/bin/sh\nfor i in vsock vsock_loopback; do modprobe -q $i; done\n\
+                     exec setsid cttyhack sh\n";
+
+pub fn run_boot(env: &Env, args: BootArgs) -> Result<()> {
+    // Before anything long begins.
+    if let Some(file) = &args.initramfs {
+        std::fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+    }
+    let (root, image) = prepare_image(env, args.flavour.flavour())?;
+    let archive = match &args.initramfs {
+        Some(file) => {
+            // The tool root does not see the user's folders.
+            let copy = tempfile::NamedTempFile::new_in(&env.logs)?.into_temp_path();
+            std::fs::copy(file, &copy)?;
+            copy
+        }
+        None => Initramfs::new(env, &root, SHELL)
+            .modules(&image)?
+            .build(&image)?,
+    };
+    let interactive = args.initramfs.is_none() && std::io::stdin().is_terminal();
+    let mut boot = Boot::new(&image, System::Initramfs(&archive));
+    boot.args = &args.args;
+    boot.echo = true;
+    boot.input = true;
+    boot.timeout = match args.timeout {
+        Some(0) => None,
+        Some(seconds) => Some(Duration::from_secs(seconds)),
+        None if interactive => None,
+        None => boot.timeout,
+    };
+    let outcome = boot.run(env, &root, "boot")?;
+    progress::say(&format!(
+        "the guest ran {:.1} s, log: {}",
+        outcome.seconds,
+        outcome.log_path.display()
+    ));
+    outcome.clean()?;
+    match outcome.exit {
+        // Another initramfs than the kit's tells nothing, and a person's shell nothing of interest.
+        Some(0) | None => Ok(()),
+        Some(_) if interactive => Ok(()),
+        Some(_) => outcome.verdict(),
+    }
+}
