@@ -71,8 +71,8 @@ impl Arm {
     }
 }
 
-/// Which arms run on a guest with which sockmap. Those that do not use it run where the Rust arm does,
-/// in the same boot.
+/// Which arms run on a guest with which sockmap. Those that do not use it run where the Rust arm
+/// does, in the same boot.
 fn guests(arms: &[Arm]) -> Vec<(Sockmap, Vec<Arm>)> {
     let with_socat = if arms.contains(&Arm::C) && !arms.contains(&Arm::Rust) {
         Sockmap::C
