@@ -34,19 +34,24 @@ pub struct Args {
     /// How many round trips of 64 bytes each round has; 0 leaves them out
     #[arg(long, default_value_t = 500)]
     pub trips: usize,
-    /// How long the copy loop runs in a measurement; the other arms move as many bytes [default:
-    /// 200, or 1000 on an emulated machine]
-    #[arg(long, value_name = "MS")]
+    /// How many milliseconds the copy loop runs in a measurement [default: 200, or 1000 on an
+    /// emulated machine]
+    ///
+    /// The other arms move as many bytes as the copy loop does in that time.
+    #[arg(long, value_name = "MS", verbatim_doc_comment)]
     pub time: Option<u64>,
     /// Leave out the pristine kernel, which is the source without the series
     #[arg(long)]
     pub no_pristine: bool,
-    /// Measure nothing, but write the report FILE (docs/benchmarks.md) and its plots from the JSON
-    /// files of earlier runs; of each test bed it takes the newer file of those in build/bench/ and
-    /// in the folder of the report (docs/benchmarks/)
+    /// Write the report FILE from the results of earlier runs, and measure nothing
+    ///
+    /// The report of this repository is docs/benchmarks.md. It is made from a JSON file for each
+    /// test bed: the newer one of build/bench/BED.json and docs/benchmarks/BED.json. The JSON files
+    /// and plots are copied to docs/benchmarks/, and README.md gets the table of results.
     #[arg(
         long,
         value_name = "FILE",
+        verbatim_doc_comment,
         conflicts_with_all = [
             "bed", "paths", "sizes", "connections", "rounds", "trips", "time", "no_pristine"
         ]

@@ -36,8 +36,8 @@ impl Arm {
     }
 }
 
-/// Returns the kernels that a guest boots, and the arms that run on each. Arms without a sockmap run
-/// on the same kernel as the Rust arm, in the same boot.
+/// Returns the kernels that a guest boots, and the arms that run on each. Arms without a sockmap
+/// run on the same kernel as the Rust arm, in the same boot.
 pub fn guests(arms: &[Arm]) -> Vec<(Sockmap, Vec<Arm>)> {
     let with_socat = if arms.contains(&Arm::C) && !arms.contains(&Arm::Rust) {
         Sockmap::C
