@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a boot is asked to measure.
+//! The measurements that a boot makes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::kernel::build::Bed;
 /// How often each kernel boots; the rounds are shared out among the boots.
 pub const BOOTS: u32 = 2;
 
-/// What a boot measures.
+/// The measurements of a boot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Work {
     arms: &'static str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Whether every byte arrived.
+//! Decides whether an arm delivered every byte.
 
 use super::arm::Arm;
 use super::reports::Reports;

@@ -33,7 +33,7 @@ pub struct Served {
 pub struct Reports {
     pub sent: Option<Sent>,
     pub served: Option<Served>,
-    /// What the redirector prints at its end, or an error message of the sender or the server.
+    /// The last output of the redirector, or an error message of the sender or the server.
     pub said: String,
 }
 

@@ -9,7 +9,7 @@ use crate::kernel::build::Sockmap;
 /// A measurement as `guest bench` prints it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Line {
-    /// From which kind of socket to which: `vsock-to-tcp`.
+    /// The kinds of the source and the target: `vsock-to-tcp`.
     pub path: String,
     /// The way in which the bytes were moved: `direct`, `copy`, `socat` or `sockmap`.
     pub arm: String,
@@ -24,7 +24,9 @@ pub enum Figure {
     Throughput {
         size: usize,
         connections: usize,
+        /// How many bytes arrived within the time limit.
         bytes: u64,
+        /// How many bytes were sent.
         of: u64,
         mb_s: f64,
         /// None if nothing arrived.

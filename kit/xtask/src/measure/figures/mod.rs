@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What was measured, and what follows from it: medians, ratios, and which goals are met.
+//! The measurements, and the conclusions from them: medians, ratios, and which goals are met.
 
 pub mod goals;
 pub mod measured;

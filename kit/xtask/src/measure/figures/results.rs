@@ -38,7 +38,7 @@ pub struct Setup {
     /// For how long the copy loop ran in a measurement of throughput, in milliseconds. The other
     /// arms moved as many bytes.
     pub time_ms: u64,
-    /// From which socket to which, in the order of the tables.
+    /// The paths, in the order of the tables.
     pub paths: Vec<String>,
     /// Measurements on the pristine kernel that gave no figure.
     pub failed: Vec<Failed>,

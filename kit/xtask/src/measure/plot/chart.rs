@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What all pictures share: areas, colours, scales, labels.
+//! The parts that all pictures share: areas, colours, scales, labels.
 
 use anyhow::Result;
 use plotters::coord::combinators::WithKeyPoints;

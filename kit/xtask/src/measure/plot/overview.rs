@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::chart::{self, range, sizes, Area, Scale, COLOURS, FONT};
 use crate::measure::figures::rows::Row;
 
-/// What the Rust sockmap is compared with.
+/// The column that the Rust sockmap is compared with.
 const OVER: &str = "copy";
 
 /// How many panels are side by side.

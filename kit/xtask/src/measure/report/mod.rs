@@ -12,7 +12,7 @@ mod summary;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 
 use self::input::Input;
 use crate::host::files::write_atomic;
@@ -27,6 +27,11 @@ const PAGE: &str = "docs/benchmarks.md";
 /// Writes the report `page`, and beside it the folder with its JSON files and plots. If README.md
 /// of the repository has the markers of the table, writes the table too.
 pub fn write(repo: &Path, page: &Path) -> Result<()> {
+    ensure!(
+        page.extension().is_some(),
+        "the report needs a name like benchmarks.md, as its JSON files go to the folder benchmarks"
+    );
+    let page = &std::path::absolute(page)?;
     let data = page.with_extension("");
     let inputs = input::newest(&[&repo.join(NEW_RESULTS), &data])?;
     for input in &inputs {
@@ -146,6 +151,8 @@ mod tests {
     #[test]
     fn no_results_are_an_error() {
         let dir = tempfile::tempdir().unwrap();
+        let error = write(dir.path(), &dir.path().join("docs")).unwrap_err();
+        assert!(error.to_string().contains("name like"), "{error}");
         let error = write(dir.path(), &dir.path().join(PAGE)).unwrap_err();
         assert!(error.to_string().contains("build/bench"), "{error}");
     }
