@@ -47,7 +47,8 @@ slower than a real one. The ratios can.
 * `rust/copy` is the median of `rust` divided by the median of `copy`; likewise for the others.
 * `size` is the number of bytes in each write, and `conn` the number of connections at once.
 * The arms take turns in each round, so that what slows the machine down slows all of them.
-* `c` and `pristine` need a kernel each, which boots in turn with the one for all other arms.
+* The kernels with the Rust, the C and the pristine sockmap boot in turn. The arms `direct`, `copy`
+  and `socat` are those on the Rust kernel.
 
 ";
 
