@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `stress`: vsock sockets in and out of sockmaps at random, on the debug kernel.
+//! `stress`: puts vsock sockets into sockmaps and takes them out at random, on the debug kernel.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,25 +14,27 @@ use crate::host::progress::{self, Step};
 use crate::host::toolroot::ToolRoot;
 use crate::kernel::build::{build, Bed, Flavour, Image, Sockmap};
 use crate::kernel::prepare::prepare_tree;
-use crate::suites::selftests::{self, Verdict};
+use crate::suites::case::Verdict;
+use crate::suites::selftests::{self, faults, results};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Of all decisions; the same again makes the same ones [default: a new one]
+    /// The seed of all random decisions; the same seed makes the same ones [default: a new one]
     #[arg(long)]
     pub seed: Option<u64>,
-    /// How long, in seconds
+    /// How many seconds it runs
     #[arg(long, value_name = "S", default_value_t = 60)]
     pub time: u64,
-    /// Let allocations fail, one in 50 to 99 as the seed has it
+    /// Let allocations fail: one in 50 to 99, depending on the seed
     #[arg(long)]
     pub faults: bool,
-    /// Instead, run our selftests with allocations that fail, again and again with a seed one higher
+    /// Run our selftests with allocations that fail instead; each run has a seed that is higher by 1
     #[arg(long)]
     pub selftests: bool,
 }
 
-/// Arguments: seed, time, and `--faults` with the interval.
+/// The main program of the guest. Its arguments are the seed, the time, and `--faults` with the
+/// interval.
 const GUEST_MAIN: &str = r#"#!/bin/sh
 @FAIL@
 if [ "$3" = --faults ]; then
@@ -52,7 +54,8 @@ exit $status
 
 const SELFTESTS_TIMEOUT: Duration = Duration::from_secs(400);
 
-/// Boots a kernel for a run, and fails if the program, or the kernel, complains.
+/// Boots a kernel for a run of the stress program. Returns an error if the program or the kernel
+/// complains.
 pub fn run_on(
     env: &Env,
     root: &ToolRoot,
@@ -60,7 +63,7 @@ pub fn run_on(
     programs: &Programs,
     args: &Args,
 ) -> Result<()> {
-    let main = GUEST_MAIN.replace("@FAIL@", selftests::FAIL_ALLOCATIONS);
+    let main = GUEST_MAIN.replace("@FAIL@", faults::FAIL_ALLOCATIONS);
     let mut initramfs = Initramfs::new(env, root, &main);
     initramfs
         .modules(image)?
@@ -81,11 +84,11 @@ pub fn run_on(
     let outcome = boot.run(env, root, &name)?;
     step.done();
     outcome.verdict()?;
-    said(&outcome)
+    show_result(&outcome)
 }
 
-/// Boots a kernel for our selftests with allocations that fail, and fails if bytes are wrong, the
-/// kernel complains, or they do not pass when the allocations no longer fail.
+/// Boots a kernel for our selftests with allocations that fail. Returns an error if bytes are
+/// wrong, if the kernel complains, or if the selftests at the end, without failures, do not pass.
 pub fn selftests_on(
     env: &Env,
     root: &ToolRoot,
@@ -94,8 +97,8 @@ pub fn selftests_on(
     test_progs: &Path,
     seed: u64,
 ) -> Result<()> {
-    let mut initramfs = Initramfs::new(env, root, &selftests::faults_main());
-    selftests::add_to(&mut initramfs, test_progs)?;
+    let mut initramfs = Initramfs::new(env, root, &faults::main());
+    selftests::guest::add_to(&mut initramfs, test_progs)?;
     initramfs
         .modules(image)?
         .leak_check()
@@ -108,36 +111,41 @@ pub fn selftests_on(
     let step = Step::new(&format!("selftests with faults and seed {seed}"));
     let outcome = boot.run(env, root, "selftests-faults")?;
     step.done();
-    let faults = selftests::parse_faults(&outcome.log);
-    // A kernel that died says more than a log that has no end.
+    let faults = faults::parse(&outcome.log);
+    // If the kernel died, its complaint explains more than the missing end of the log.
     if faults.is_err() {
         outcome.clean()?;
     }
     let faults = faults?;
     progress::say(&format!(
-        "{} allocations failed; {} subtests passed, {} failed, {} waited in vain",
+        "{} allocations failed; {} subtests passed, {} failed, {} waited for an event that did not come",
         faults.faults,
         faults.passed,
         faults.errors,
         faults.waited.len()
     ));
     for name in &faults.waited {
-        progress::say(&format!("waited in vain: {name}"));
+        progress::say(&format!("waited for an event that did not come: {name}"));
     }
     outcome.clean()?;
     if !faults.wrong.is_empty() {
         bail!("wrong bytes: {}", faults.wrong.join("\n  "));
     }
-    for case in selftests::parse(&outcome.log)? {
+    for case in results::parse(&outcome.log)? {
         if case.verdict != Verdict::Pass {
-            bail!("afterwards {}: {}", case.name, case.why.join("; "));
+            bail!(
+                "without failing allocations, {}: {}",
+                case.name,
+                case.why.join("; ")
+            );
         }
     }
     outcome.verdict()
 }
 
-/// What the program printed; it has no errors, or the exit status would not be 0.
-fn said(outcome: &Outcome) -> Result<()> {
+/// Shows the line that the stress program printed. It has no errors, or the exit status would not
+/// be 0.
+fn show_result(outcome: &Outcome) -> Result<()> {
     let Some(line) = outcome.log.lines().find(|line| line.starts_with('{')) else {
         bail!(
             "the program printed nothing (log: {})",
@@ -148,12 +156,12 @@ fn said(outcome: &Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Every so many'th allocation fails.
+/// Returns the interval of failures: one of so many allocations fails.
 fn interval(seed: u64) -> u64 {
     50 + seed % 50
 }
 
-/// A seed that is not used again.
+/// Returns a seed that was not used before.
 pub fn new_seed() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -171,7 +179,7 @@ pub fn run(env: &Env, mut args: Args) -> Result<()> {
     let image = build(env, &root, &tree, flavour)?;
     let programs = programs::build(env, &root)?;
     if args.selftests {
-        let test_progs = selftests::ensure(env, &root, &tree, None)?;
+        let test_progs = selftests::build::ensure(env, &root, &tree, None)?;
         drop(tree);
         let mut seed = args.seed.context("a seed")?;
         let end = Instant::now() + Duration::from_secs(args.time);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Linux's own vmtest.sh: its large configuration, a disk image, and the test of this series.
 //!
-//! It builds all bpf selftests, about a thousand programs for each of three runners. So it runs in
-//! a mount namespace where a copy of their folder, without the other tests, hides the real one.
+//! vmtest.sh builds all bpf selftests, about a thousand programs for each of three runners. So it
+//! runs in a mount namespace where a copy of their folder, without the other tests, hides the real
+//! one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{bail, Context, Result};
 
@@ -17,14 +19,14 @@ use crate::host::{proc, step};
 use crate::kernel::build::{lost_options, Bed};
 use crate::kernel::prepare::prepare_tree;
 use crate::kernel::tree::Tree;
-use crate::suites::selftests::{self, Case, Verdict};
+use crate::suites::case::{Case, Verdict};
+use crate::suites::selftests::names::{OURS, SELFTESTS};
+use crate::suites::selftests::results;
 
-const SELFTESTS: &str = "tools/testing/selftests/bpf";
-
-/// In kernel/.
+/// The configuration fragment, in kernel/.
 const FRAGMENT: &str = "vmtest.config";
 
-/// What a guest of vmtest.sh has: Debian's essential packages, which have bash, and these.
+/// The packages of a guest of vmtest.sh, besides Debian's essential ones, which have bash.
 const PACKAGES: &[&str] = &[
     "busybox-static",
     "iproute2",
@@ -36,18 +38,18 @@ const PACKAGES: &[&str] = &[
     "zlib1g",
 ];
 
-/// What vmtest.sh and its root file system take that nothing else does; added to the tool root by
-/// the first run.
+/// The packages that only vmtest.sh and its root file system need. The first run adds them to the
+/// tool root.
 const TOOLS: &[&str] = &["e2fsprogs", "mmdebstrap"];
 
-/// $@ are packages. A run that was interrupted may have left some half-installed.
+/// Installs the packages $@. An interrupted run may have left some of them half-installed.
 const INSTALL: &str = r#"set -e
 dpkg --configure --pending
 apt-get update
 apt-get install -y --no-install-recommends "$@"
 "#;
 
-/// /sbin/init of the guest. vmtest.sh writes /etc/rcS.d/S50-startup, which ends with a poweroff.
+/// The guest's /sbin/init. vmtest.sh writes /etc/rcS.d/S50-startup, which ends with a poweroff.
 const INIT: &str = r#"#!/bin/sh
 export PATH=/usr/sbin:/usr/bin HOME=/root
 mount -t proc proc /proc
@@ -63,27 +65,27 @@ for i in /etc/rcS.d/S*; do $i; done
 poweroff -f
 "#;
 
-/// $1 is the new system. busybox for poweroff: the packages have no init.
+/// Changes the new system in $1. poweroff is busybox, as the packages have no init.
 const HOOK: &str = r#"--customize-hook=cd "$1" && mkdir -p etc/rcS.d &&
     ln -s ../bin/busybox usr/sbin/poweroff &&
     printf %s "$INIT" > usr/sbin/init && chmod 755 usr/sbin/init"#;
 
-/// In the tool root and in the folder of the kernel tree: $1 our folder, $2 the time limit in
-/// seconds, then the arguments of vmtest.sh.
+/// Runs vmtest.sh in the tool root and in the folder of the kernel tree. $1 is our folder, $2 the
+/// time limit in seconds, and the rest are arguments of vmtest.sh.
 const SCRIPT: &str = r#"set -e
 work=$1 limit=$2; shift 2
 mount --bind "$work/selftests" tools/testing/selftests/bpf
 PATH=$work/bin:$PATH exec timeout --kill-after=30 "$limit" tools/testing/selftests/bpf/vmtest.sh "$@"
 "#;
 
-/// vmtest.sh calls sudo, which has nothing to do for root.
+/// The program sudo that vmtest.sh calls. Root needs no other.
 const SUDO: &str = "#!/bin/sh\nexec \"$@\"\n";
 
-/// How long a run may take, with nothing built yet.
+/// How long a run may take if nothing is built yet.
 const LIMIT_SECONDS: u32 = 3600;
 
-/// Make variables by which only test_progs is built, and only what it needs. The last two are also
-/// what the kernel is built with.
+/// Variables with which make builds only test_progs and its dependencies. The last two also choose
+/// the compiler of the kernel.
 const VARIABLES: &[&str] = &[
     "TEST_GEN_FILES=",
     "TRUNNER_EXTRA_FILES=",
@@ -101,11 +103,11 @@ const VARIABLES: &[&str] = &[
     "CLANG=clang-22",
 ];
 
-/// Runs `vmtest.sh -- ./test_progs -t vsock_sockmap` with the Rust option on, and returns what
-/// became of each case. An error if it could not run, or if the kernel complained.
+/// Runs `vmtest.sh -- ./test_progs -t vsock_sockmap` with the Rust option on, and returns the cases
+/// with their verdicts. It is an error if it could not run, or if the kernel complained.
 pub fn run(env: &Env) -> Result<Vec<Case>> {
     if !is_root() {
-        bail!("vmtest.sh mounts a disk image, which takes root");
+        bail!("vmtest.sh mounts a disk image, so it has to run as root");
     }
     let (root, tree) = prepare_tree(env)?;
     root.ensure_bindgen(env)?;
@@ -123,44 +125,10 @@ pub fn run(env: &Env) -> Result<Vec<Case>> {
     }
 
     let fragment = env.repo.join("kernel").join(FRAGMENT);
-    let mut vmtest = root.command(&tree.path, "sh");
-    vmtest
-        .args(["-c", SCRIPT, "sh"])
-        .arg(&work)
-        .arg(LIMIT_SECONDS.to_string());
-    // With -i the disk image is a new one, and nothing of an earlier run is in it.
-    vmtest
-        .arg("-i")
-        .arg("-l")
-        .arg(&rootfs)
-        .arg("-d")
-        .arg(&out)
-        .arg("-c")
-        .arg(&fragment);
-    vmtest.args(["--", "./test_progs", "-t", selftests::OURS]);
-    let dir = tree.path.join(SELFTESTS);
-    // veristat is a part of test_progs' rule, and is linked with libbpf only if named here.
-    let programs = format!(
-        "TEST_GEN_PROGS={0}/test_progs TEST_GEN_PROGS_EXTENDED={0}/veristat",
-        dir.display()
-    );
-    // Not O: with that the selftests are built elsewhere than vmtest.sh takes them from.
-    vmtest.env("KBUILD_OUTPUT", work.join("kernel"));
-    vmtest.env(
-        "MAKEFLAGS",
-        format!("-- {programs} {}", VARIABLES.join(" ")),
-    );
+    let vmtest = command(&root, &tree, &work, &rootfs, &fragment);
     let ran = step::run(env, "vmtest.sh", vmtest);
 
-    let wanted = fs::read_to_string(&fragment)?;
-    let got = fs::read_to_string(out.join("latest.config")).unwrap_or_default();
-    let lost = lost_options(&wanted, &got);
-    if !got.is_empty() && !lost.is_empty() {
-        bail!(
-            "vmtest.sh: the configuration lost what {FRAGMENT} asks for:\n  {}",
-            lost.join("\n  ")
-        );
-    }
+    check_config(&fragment, &out)?;
     let console = fs::read_to_string(env.logs.join("vmtest.sh.log"))?;
     let splats = console_splats(&console);
     if !splats.is_empty() {
@@ -174,8 +142,8 @@ pub fn run(env: &Env) -> Result<Vec<Case>> {
         ran?;
         bail!("vmtest.sh left no log of the test");
     };
-    let cases = selftests::parse(&fs::read_to_string(log)?);
-    // A failed case is for the caller to count; anything else that went wrong is told here.
+    let cases = results::parse(&fs::read_to_string(log)?);
+    // The caller counts the failed cases. If there is none, any other failure is an error here.
     match &cases {
         Ok(cases) if cases.iter().any(|case| case.verdict == Verdict::Fail) => {}
         _ => ran?,
@@ -183,11 +151,57 @@ pub fn run(env: &Env) -> Result<Vec<Case>> {
     cases
 }
 
+/// Returns the command that runs vmtest.sh in the tool root.
+fn command(root: &ToolRoot, tree: &Tree, work: &Path, rootfs: &Path, fragment: &Path) -> Command {
+    let mut vmtest = root.command(&tree.path, "sh");
+    vmtest
+        .args(["-c", SCRIPT, "sh"])
+        .arg(work)
+        .arg(LIMIT_SECONDS.to_string());
+    // With -i the disk image is a new one, and nothing of an earlier run is in it.
+    vmtest
+        .arg("-i")
+        .arg("-l")
+        .arg(rootfs)
+        .arg("-d")
+        .arg(work.join("out"))
+        .arg("-c")
+        .arg(fragment);
+    vmtest.args(["--", "./test_progs", "-t", OURS]);
+    let dir = tree.path.join(SELFTESTS);
+    // veristat is a part of test_progs' rule, and is linked with libbpf only if named here.
+    let programs = format!(
+        "TEST_GEN_PROGS={0}/test_progs TEST_GEN_PROGS_EXTENDED={0}/veristat",
+        dir.display()
+    );
+    // Not O: make would build the selftests elsewhere than vmtest.sh takes them from.
+    vmtest.env("KBUILD_OUTPUT", work.join("kernel"));
+    vmtest.env(
+        "MAKEFLAGS",
+        format!("-- {programs} {}", VARIABLES.join(" ")),
+    );
+    vmtest
+}
+
+/// Checks that the kernel has all options of the fragment.
+fn check_config(fragment: &Path, out: &Path) -> Result<()> {
+    let wanted = fs::read_to_string(fragment)?;
+    let got = fs::read_to_string(out.join("latest.config")).unwrap_or_default();
+    let lost = lost_options(&wanted, &got);
+    if !got.is_empty() && !lost.is_empty() {
+        bail!(
+            "vmtest.sh: options of {FRAGMENT} are not in the kernel's configuration:\n  {}",
+            lost.join("\n  ")
+        );
+    }
+    Ok(())
+}
+
 fn add_tools(env: &Env, root: &ToolRoot) -> Result<()> {
     let _lock = env.lock("tools")?;
     let mut query = root.command(Path::new("/"), "dpkg-query");
     query.args(["-W", "-f", "${db:Status-Abbrev}"]).args(TOOLS);
-    // It fails for a package that it does not know.
+    // dpkg-query fails for a package that it does not know.
     let installed = proc::output(query).unwrap_or_default();
     if installed.matches("ii ").count() == TOOLS.len() {
         return Ok(());
@@ -198,7 +212,8 @@ fn add_tools(env: &Env, root: &ToolRoot) -> Result<()> {
     step::run(env, "install the tools of vmtest.sh", install)
 }
 
-/// The system that the guest runs in, packed as vmtest.sh wants it; made if the cache has none.
+/// Returns the guest's root file system, packed as vmtest.sh wants it. It is made first if the
+/// cache has none.
 fn rootfs(env: &Env, root: &ToolRoot) -> Result<PathBuf> {
     let include = PACKAGES.join(",");
     let suite = crate::kernel::base::Base::read(&env.repo)?.suites.suite;
@@ -231,15 +246,15 @@ fn rootfs(env: &Env, root: &ToolRoot) -> Result<PathBuf> {
     Ok(env.cache.join(name).join(file))
 }
 
-/// Copies the folder of the bpf selftests, with no test but ours.
+/// Copies the folder of the bpf selftests, without tests except ours.
 fn copy_selftests(env: &Env, root: &ToolRoot, tree: &Tree, to: &Path) -> Result<()> {
     if to.exists() {
         env.remove_dir(to)?;
     }
     let mut copy = root.command(&tree.path, "rsync");
     copy.arg("-a");
-    copy.arg(format!("--include=/prog_tests/{}.c", selftests::OURS));
-    copy.arg(format!("--include=/progs/test_{}.c", selftests::OURS));
+    copy.arg(format!("--include=/prog_tests/{}.c", OURS));
+    copy.arg(format!("--include=/progs/test_{}.c", OURS));
     copy.args(["--exclude=/prog_tests/*.c", "--exclude=/progs/*.c"]);
     copy.arg(format!("{SELFTESTS}/")).arg(to);
     step::run(env, "copy the selftests", copy)
@@ -254,7 +269,8 @@ fn write_sudo(dir: &Path) -> Result<()> {
         .with_context(|| format!("cannot make {}", path.display()))
 }
 
-/// What vmtest.sh took out of the guest: the output of the test, and its exit status.
+/// Returns the files that vmtest.sh took out of the guest: the output of the test, and its exit
+/// status.
 fn logs(out: &Path) -> Result<Vec<PathBuf>> {
     let mut logs = Vec::new();
     for entry in fs::read_dir(out)? {
@@ -270,7 +286,8 @@ fn logs(out: &Path) -> Result<Vec<PathBuf>> {
     Ok(logs)
 }
 
-/// By which lines the guest's kernel complained. The builds before it have warnings of their own.
+/// Returns the lines in which the guest's kernel complains. The builds before its boot have
+/// warnings of their own, which do not count.
 fn console_splats(log: &str) -> Vec<String> {
     match log.split_once("Linux version ") {
         Some((_, console)) => splats(console, Bed::Qemu),
