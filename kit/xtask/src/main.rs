@@ -30,7 +30,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::host::env::Env;
-use crate::kernel::prepare::FlavourArgs;
+use crate::kernel::flavour::FlavourArgs;
 use crate::mail::{check, series};
 use crate::measure::{bench, demo};
 use crate::suites::{stress, test};

@@ -11,7 +11,8 @@ use crate::guest::boot::{Boot, System};
 use crate::guest::initramfs::Initramfs;
 use crate::host::env::Env;
 use crate::host::progress;
-use crate::kernel::prepare::{prepare, prepare_image, prepare_tree, FlavourArgs};
+use crate::kernel::flavour::FlavourArgs;
+use crate::kernel::prepare::{prepare, prepare_image, prepare_tree};
 
 #[derive(clap::Args)]
 pub struct BootArgs {

@@ -16,9 +16,11 @@ use tempfile::TempDir;
 use crate::host::env::Env;
 use crate::host::toolroot::ToolRoot;
 use crate::host::{proc, step};
-use crate::kernel::build::{self, Bed, Flavour, Sockmap};
+use crate::kernel::changes;
+use crate::kernel::flavour::{Bed, Flavour, Sockmap};
 use crate::kernel::prepare;
-use crate::kernel::tree::{self, Tree};
+use crate::kernel::tree::Tree;
+use crate::kernel::{config, make};
 use crate::mail::manifest::Manifest;
 use crate::mail::series::Mails;
 
@@ -97,7 +99,7 @@ impl Subject<'_> {
     fn manifest(&self) -> Result<String> {
         let manifest = Manifest::read(&self.env.repo)?;
         let count = manifest.patches().count();
-        let files = tree::overlay_files(&self.env.repo)?.len();
+        let files = changes::overlay_files(&self.env.repo)?.len();
         Ok(format!("{count} patches, {files} new files"))
     }
 
@@ -182,7 +184,9 @@ impl Subject<'_> {
     /// MAINTAINERS has each new file, and its new lines have no file that is not there.
     fn maintainers(&self) -> Result<String> {
         const FILE: &str = "MAINTAINERS";
-        let files: Vec<_> = tree::overlay_files(&self.env.repo)?.into_keys().collect();
+        let files: Vec<_> = changes::overlay_files(&self.env.repo)?
+            .into_keys()
+            .collect();
         let wrong = maintainers_faults(
             &fs::read_to_string(self.tree.source.path.join(FILE))?,
             &fs::read_to_string(self.tree.path.join(FILE))?,
@@ -225,9 +229,9 @@ impl Subject<'_> {
             .cache
             .join(format!("build-lint-{}", self.tree.source.key));
         fs::create_dir_all(&out)?;
-        let wanted = build::wanted_config(&self.env.repo, flavour)?;
-        build::configure(self.env, &self.root, &self.tree, &out, flavour, &wanted)?;
-        let mut make = build::make(&self.root, &self.tree.path, &out, flavour.bed);
+        let wanted = config::wanted_config(&self.env.repo, flavour)?;
+        config::configure(self.env, &self.root, &self.tree, &out, flavour, &wanted)?;
+        let mut make = make::command(&self.root, &self.tree.path, &out, flavour.bed);
         // Making ready for a folder builds all of rust/. `e` is an error for each warning, so
         // that a later run does not take what has one for built.
         make.args(["CLIPPY=1", "W=1e", "net/vmw_vsock/"]);
@@ -241,7 +245,7 @@ impl Subject<'_> {
             }
         }
         make.args(&elsewhere);
-        build::run_make(self.env, "lint the kernel's objects", &out, make)?;
+        make::run(self.env, "lint the kernel's objects", &out, make)?;
         Ok(format!(
             "rust/, net/vmw_vsock/, {} with W=1",
             elsewhere.join(", ")

@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::{bail, ensure, Context, Result};
 use serde::Deserialize;
 
-use crate::kernel::tree::{self, MANIFEST};
+use crate::kernel::changes::{self, MANIFEST};
 
 /// Documentation/process/submitting-patches.rst.
 const COLUMNS: usize = 75;
@@ -121,7 +121,7 @@ impl Manifest {
                 owners.entry(file).or_default().push(&patch.name);
             }
         }
-        let there = tree::overlay_files(repo)?;
+        let there = changes::overlay_files(repo)?;
         for file in there.keys() {
             if !owners.contains_key(file.as_str()) {
                 wrong.push(format!("{file} is in no patch"));
@@ -385,7 +385,7 @@ mod tests {
         let dir = checkout(TOML);
         let manifest = Manifest::read(dir.path()).unwrap();
         let to = tempfile::tempdir().unwrap();
-        let patches = || tree::patches(to.path()).unwrap().len();
+        let patches = || changes::patches(to.path()).unwrap().len();
         manifest.checkout(dir.path(), 1, to.path()).unwrap();
         assert!(to.path().join("net/a.rs").exists());
         assert_eq!(patches(), 1);

@@ -21,9 +21,11 @@ use crate::host::env::Env;
 use crate::host::toolroot::ToolRoot;
 use crate::host::{proc, progress};
 use crate::kernel::build::{build, Bed, Flavour, Sockmap};
+use crate::kernel::changes;
+use crate::kernel::patch::{Content, File};
 use crate::kernel::prepare;
 use crate::kernel::source::Source;
-use crate::kernel::tree::{self, Content, Tree};
+use crate::kernel::tree::{self, Tree};
 use crate::mail::manifest::Manifest;
 
 #[derive(clap::Args)]
@@ -171,7 +173,7 @@ impl Mails<'_> {
         }
         for file in &files {
             ensure!(
-                tree::read(&am.join(file))? == tree::read(&tree.path.join(file))?,
+                File::read(&am.join(file))? == File::read(&tree.path.join(file))?,
                 "after git am of all mails {file} is not that of the work tree"
             );
         }
@@ -188,11 +190,11 @@ impl Mails<'_> {
         let stage = work.join("stage");
         for (index, patch) in self.manifest.patches().enumerate() {
             self.manifest.checkout(repo, index + 1, &stage)?;
-            let after = tree::content(&stage, &self.source.path)?;
+            let after = changes::content(&stage, &self.source.path)?;
             let mut changed = Content::new();
             for (file, now) in &after {
                 if !before.contains_key(file) {
-                    let pristine = tree::read(&self.source.path.join(file))?;
+                    let pristine = File::read(&self.source.path.join(file))?;
                     before.insert(file.clone(), pristine.clone());
                     base.insert(file.clone(), pristine);
                 }
@@ -432,7 +434,7 @@ mod tests {
             date: "7".to_string(),
         };
         let mut stream = Stream::new(&identity);
-        let file = tree::File {
+        let file = File {
             data: b"x\n".to_vec(),
             executable: true,
         };
