@@ -81,7 +81,8 @@ impl Boot<'_> {
     }
 }
 
-/// Starts a guest. Returns its process, and a channel that gets what the guest writes to its console.
+/// Starts a guest. Returns its process, and a channel that gets what the guest writes to its
+/// console.
 fn start(mut command: Command, input: bool) -> Result<(Guarded, Receiver<Vec<u8>>)> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     command.stdin(if input {

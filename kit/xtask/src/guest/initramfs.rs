@@ -17,8 +17,8 @@ use crate::kernel::build::Image;
 /// The start of the line in which /init reports how its program ended. The exit status follows.
 pub const EXIT_MARKER: &str = "xtask-guest-exit:";
 
-/// The script /init. It mounts file systems, runs /main with the arguments from the kernel's command
-/// line, checks for leaks and for lockdep, reports the exit status and powers off.
+/// The script /init. It mounts file systems, runs /main with the arguments from the kernel's
+/// command line, checks for leaks and for lockdep, reports the exit status and powers off.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin 2>/dev/null
 export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin HOME=/root TERM=${TERM:-linux}
@@ -99,8 +99,8 @@ pub struct Initramfs<'a> {
 }
 
 impl<'a> Initramfs<'a> {
-    /// Begins an archive with busybox, /init, and /main, the script that /init runs. `main` is the text
-    /// of that script and begins with `#!`.
+    /// Begins an archive with busybox, /init, and /main, the script that /init runs. `main` is the
+    /// text of that script and begins with `#!`.
     pub fn new(env: &'a Env, root: &'a ToolRoot, main: &str) -> Self {
         let mut new = Initramfs {
             env,
@@ -226,7 +226,8 @@ impl<'a> Initramfs<'a> {
         Ok(archive)
     }
 
-    /// Returns the list that gen_init_cpio reads. Writes the texts of entries to files in folder `texts`.
+    /// Returns the list that gen_init_cpio reads. Writes the texts of entries to files in folder
+    /// `texts`.
     fn list(&self, texts: &Path) -> Result<String> {
         let mut dirs = BTreeSet::new();
         for (guest, entry) in &self.entries {
@@ -273,7 +274,7 @@ fn parse_ldd(output: &str) -> Result<Vec<String>> {
     let mut files = Vec::new();
     for line in output.lines().map(str::trim) {
         if line.contains("not found") {
-            bail!("the tool root lacks a library; add its package to PACKAGES in host/toolroot.rs: {line}");
+            bail!("add the package of this library to PACKAGES in host/toolroot.rs: {line}");
         }
         let file = line.split_whitespace().find(|word| word.starts_with('/'));
         files.extend(file.map(String::from));

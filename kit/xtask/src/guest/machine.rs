@@ -19,8 +19,8 @@ use crate::kernel::flavour::Bed;
 pub enum System<'a> {
     /// An initramfs archive.
     Initramfs(&'a Path),
-    /// The tool root, with program `init` in it as init. The guest sees the cache and the checkout at
-    /// their own paths. Only User-Mode Linux can do this.
+    /// The tool root, with program `init` in it as init. The guest sees the cache and the checkout
+    /// at their own paths. Only User-Mode Linux can do this.
     ToolRoot { init: &'a Path },
 }
 
@@ -76,8 +76,8 @@ impl<'a> Boot<'a> {
         command.arg(format!("mem={}M", self.memory_mib));
         match self.system {
             System::Initramfs(path) => {
-                // Without root= and console=, User-Mode Linux appends its own after init's arguments,
-                // and init would get them.
+                // Without root= and console=, User-Mode Linux appends its own after init's
+                // arguments, and init would get them.
                 command
                     .arg(format!("initrd={}", path.display()))
                     .arg("root=/dev/ram0");
@@ -151,8 +151,8 @@ impl<'a> Boot<'a> {
     }
 }
 
-/// Returns whether KVM can run a guest. /dev/kvm alone is not enough: it can exist where the processor
-/// has neither vmx nor svm.
+/// Returns whether KVM can run a guest. /dev/kvm alone is not enough: it can exist where the
+/// processor has neither vmx nor svm.
 fn kvm_works() -> bool {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
@@ -168,9 +168,9 @@ fn kvm_works() -> bool {
             .is_ok()
 }
 
-/// Returns the kernel arguments that give an emulated x86_64 a precise clock. QEMU passes the time stamp
-/// counter of this machine through, so the guest can use it, but has no other precise clock to measure
-/// its frequency with. So the frequency is measured here.
+/// Returns the kernel arguments that give an emulated x86_64 a precise clock. QEMU passes the time
+/// stamp counter of this machine through, so the guest can use it, but has no other precise clock
+/// to measure its frequency with. So the frequency is measured here.
 #[cfg(target_arch = "x86_64")]
 pub fn emulated_clock() -> Vec<String> {
     // SAFETY: Every x86_64 processor has this instruction, and it touches no memory.
@@ -202,7 +202,7 @@ pub fn command_line(mut line: Vec<String>, args: &[String]) -> Result<String> {
 /// Quotes an argument of init for the kernel's command line.
 fn quote(arg: &str) -> Result<String> {
     if arg.contains('"') || arg.contains('\n') {
-        bail!("a kernel command line cannot hold a quote or a line break; change the argument {arg:?}");
+        bail!("change the argument {arg:?}: a kernel command line has no quotes or line breaks");
     }
     if arg.is_empty() || arg.contains(char::is_whitespace) {
         return Ok(format!("\"{arg}\""));

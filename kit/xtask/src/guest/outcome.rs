@@ -111,8 +111,8 @@ const SPLATS: &[&[&str]] = &[
     &["lockdep switched itself off"],
 ];
 
-/// Returns the splats of a console log: lines with warnings and errors of the kernel. A run whose log has
-/// one has failed.
+/// Returns the splats of a console log: lines with warnings and errors of the kernel. A run whose
+/// log has one has failed.
 pub fn splats(log: &str, bed: Bed) -> Vec<String> {
     let mut found = Vec::new();
     let mut init_runs = false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The test bed `pair`: a host and a guest inside it, with vsock between them.
 //!
-//! The host is a User-Mode Linux kernel, so this machine needs neither KVM nor vhost. The tool root is
-//! its root file system. The host runs QEMU, whose guest boots the kernel of the test bed `qemu`. The
-//! host's console also shows the guest's console, with [`MARK`] before each line.
+//! The host is a User-Mode Linux kernel, so this machine needs neither KVM nor vhost. The tool root
+//! is its root file system. The host runs QEMU, whose guest boots the kernel of the test bed
+//! `qemu`. The host's console also shows the guest's console, with [`MARK`] before each line.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -26,8 +26,8 @@ const MARK: &str = "guest| ";
 /// The time in which host and guest have to boot.
 const BOOT: Duration = Duration::from_secs(120);
 
-/// The script that is the host's init. The caller's part of it, @SCRIPT@, can write to the guest's console
-/// through /tmp/console, and read in /tmp/guest what the guest wrote.
+/// The script that is the host's init. The caller's part of it, @SCRIPT@, can write to the guest's
+/// console through /tmp/console, and read in /tmp/guest what the guest wrote.
 const HOST: &str = r#"#!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 mount -t proc proc /proc
@@ -89,8 +89,8 @@ pub struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Boots host and guest, and waits for the end. Returns the outcome of the host, and a list of the
-    /// problems of both. Calls `each_line` for each line of the host's console.
+    /// Boots host and guest, and waits for the end. Returns the outcome of the host, and a list of
+    /// the problems of both. Calls `each_line` for each line of the host's console.
     pub fn run(
         &self,
         name: &str,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Builds the repository's programs for guests: the static programs `vsock-redirect` and `guest`, and
-//! the library `preload`.
+//! Builds the repository's programs for guests: the static programs `vsock-redirect` and `guest`,
+//! and the library `preload`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,9 +79,9 @@ fn key(env: &Env, root: &ToolRoot) -> Result<String> {
 
 /// Builds the programs and copies them to folder `dir`.
 fn compile(env: &Env, root: &ToolRoot, dir: &Path) -> Result<()> {
-    // This folder keeps the crates of others that the programs use. The crates of this repository are
-    // cleaned first, so that cargo builds them in any case: cargo compares the times of files, while
-    // the key covers their content.
+    // This folder keeps the crates of others that the programs use. The crates of this repository
+    // are cleaned first, so that cargo builds them in any case: cargo compares the times of files,
+    // while the key covers their content.
     let target = env.cache.join("programs-target");
     let programs = ["vsock-redirect", "guest"];
     // A library cannot be static. It has a folder of its own, since its flags differ.

@@ -27,8 +27,8 @@ pub struct Env {
 const KEPT_LOGS: usize = 20;
 
 impl Env {
-    /// Finds the folders and creates those that are missing. The arguments are the options `--cache`
-    /// and `--source`.
+    /// Finds the folders and creates those that are missing. The arguments are the options
+    /// `--cache` and `--source`.
     pub fn new(cache: Option<PathBuf>, source: Option<PathBuf>) -> Result<Self> {
         // cargo sets the variable for `cargo xtask`. Without it a person started the binary, which
         // then takes the checkout that it was built from.
@@ -148,8 +148,8 @@ impl Env {
         Ok(())
     }
 
-    /// Removes a folder of the cache. If this user is not root, it enters a user namespace to do so,
-    /// since the folder can have files that belong to other users of such a namespace.
+    /// Removes a folder of the cache. If this user is not root, it enters a user namespace to do
+    /// so, since the folder can have files that belong to other users of such a namespace.
     pub fn remove_dir(&self, dir: &Path) -> Result<()> {
         assert!(dir.starts_with(&self.cache) && dir != self.cache);
         if is_root() {
@@ -170,8 +170,8 @@ impl Env {
         let free = stat.f_bavail * stat.f_frsize;
         if free < gib << 30 {
             bail!(
-                "{what} needs {gib} GiB in {}, which has {:.1} GiB free; make room or choose another \
-                 folder with --cache DIR",
+                "{what} needs {gib} GiB in {}, which has {:.1} GiB free; make room, or choose \
+                 another folder with --cache DIR",
                 self.cache.display(),
                 free as f64 / (1u64 << 30) as f64
             );

@@ -53,8 +53,8 @@ pub fn sha256_file(path: &Path) -> Result<String> {
     }
 }
 
-/// Replaces the content of a file, or creates the file. Readers see the old or the new content, never
-/// a part of it.
+/// Replaces the content of a file, or creates the file. Readers see the old or the new content,
+/// never a part of it.
 pub fn write_atomic(path: &Path, content: &[u8]) -> Result<()> {
     let dir = path.parent().context("a file has a folder")?;
     fs::create_dir_all(dir)?;

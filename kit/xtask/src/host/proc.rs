@@ -78,13 +78,14 @@ pub fn restore_terminal() {
     }
 }
 
-/// A process that is killed when this value is dropped, when xtask gets a signal and when xtask dies.
+/// A process that is killed when this value is dropped, when xtask gets a signal and when xtask
+/// dies.
 pub struct Guarded {
     pub child: Child,
 }
 
-/// Starts a program as a [`Guarded`] process. The calling thread must outlive the process, since the
-/// kernel kills the process when that thread ends.
+/// Starts a program as a [`Guarded`] process. The calling thread must outlive the process, since
+/// the kernel kills the process when that thread ends.
 pub fn spawn(mut command: Command) -> Result<Guarded> {
     // SAFETY: The closure only makes a system call, which is allowed between fork and exec.
     unsafe {

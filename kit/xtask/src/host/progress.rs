@@ -32,8 +32,8 @@ pub fn say(line: &str) {
 
 /// Shows the progress of a step of work.
 ///
-/// On a terminal that is a spinner with the elapsed time and the last line of output. In a log it is a
-/// line at the start, a line at the end, and a line each half minute in between.
+/// On a terminal that is a spinner with the elapsed time and the last line of output. In a log it
+/// is a line at the start, a line at the end, and a line each half minute in between.
 pub struct Step {
     name: String,
     started: Instant,

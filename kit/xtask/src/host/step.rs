@@ -16,8 +16,8 @@ use crate::host::progress::Step;
 /// The number of lines of a log that an error shows.
 const TAIL: usize = 25;
 
-/// Runs a program as step `step`, whose name is also that of the log. If the program fails, the error
-/// has the last lines of the log and its path.
+/// Runs a program as step `step`, whose name is also that of the log. If the program fails, the
+/// error has the last lines of the log and its path.
 pub fn run(env: &Env, step: &str, command: Command) -> Result<()> {
     let mut log = String::new();
     for c in step.chars() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The tool root: a Debian system in a folder, with compilers, QEMU and all other tools. So the host
-//! needs no tools but mmdebstrap, which makes the folder.
+//! The tool root: a Debian system in a folder, with compilers, QEMU and all other tools. So the
+//! host needs no tools but mmdebstrap, which makes the folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,8 +62,9 @@ const PACKAGES: &[&str] = &[
 /// structs.
 const BINDGEN: &str = "bindgen-cli@0.72.1";
 
-/// The script that enters the tool root. It runs in new namespaces with these arguments: the tool root,
-/// the working folder, the folders of the host to show in the tool root, `--`, and the program.
+/// The script that enters the tool root. It runs in new namespaces with these arguments: the tool
+/// root, the working folder, the folders of the host to show in the tool root, `--`, and the
+/// program.
 const ENTER: &str = r#"
 fail() { echo "xtask: cannot enter the tool root $root: $*" >&2; exit 125; }
 root=$1 dir=$2; shift 2
@@ -155,9 +156,9 @@ impl ToolRoot {
         })
     }
 
-    /// Returns a command that runs `program` inside the tool root, in folder `dir`. The program sees
-    /// the cache, the checkout and `--source` at their own paths. Killing the process of the command
-    /// ends all processes that it started.
+    /// Returns a command that runs `program` inside the tool root, in folder `dir`. The program
+    /// sees the cache, the checkout and `--source` at their own paths. Killing the process of the
+    /// command ends all processes that it started.
     pub fn command(&self, dir: &Path, program: &str) -> Command {
         let mut command = namespaces();
         command
@@ -184,8 +185,8 @@ impl ToolRoot {
         command
     }
 
-    /// Builds bindgen if the cache has none. Each [`ToolRoot::command`] has it in its PATH. It is in a
-    /// folder of its own, so that it can be built while the kernel source is fetched.
+    /// Builds bindgen if the cache has none. Each [`ToolRoot::command`] has it in its PATH. It is
+    /// in a folder of its own, so that it can be built while the kernel source is fetched.
     pub fn ensure_bindgen(&self, env: &Env) -> Result<()> {
         if self.cache.join(&self.bindgen).exists() {
             return Ok(());
@@ -205,8 +206,8 @@ impl ToolRoot {
     }
 }
 
-/// Returns a command that runs a program, to be added, in new mount and process namespaces, and for a
-/// user other than root in a new user namespace. With --kill-child the end of unshare ends all
+/// Returns a command that runs a program, to be added, in new mount and process namespaces, and for
+/// a user other than root in a new user namespace. With --kill-child the end of unshare ends all
 /// processes in them.
 fn namespaces() -> Command {
     let mut command = Command::new("unshare");
@@ -218,9 +219,9 @@ fn namespaces() -> Command {
     command
 }
 
-/// The hooks of mmdebstrap. The first adds the backports suite from the mirror that mmdebstrap chose, so
-/// that no mirror is named here. The others make places at which [`ENTER`] mounts the host's
-/// /etc/resolv.conf and certificates.
+/// The hooks of mmdebstrap. The first adds the backports suite from the mirror that mmdebstrap
+/// chose, so that no mirror is named here. The others make places at which [`ENTER`] mounts the
+/// host's /etc/resolv.conf and certificates.
 const HOOKS: &[&str] = &[
     r#"--setup-hook=sed -n "s/ $SUITE / $BACKPORTS /p" "$1/etc/apt/sources.list" > "$1/etc/apt/sources.list.d/backports.list""#,
     r#"--customize-hook=rm -f "$1/etc/resolv.conf"; : > "$1/etc/resolv.conf""#,
@@ -245,8 +246,8 @@ fn bootstrap(env: &Env, suites: &Suites, include: &str, dir: &Path) -> Result<()
     step::run(env, "make the tool root", command)
 }
 
-/// Checks that this user can make a tool root. Installs mmdebstrap if it is missing and this user is root
-/// on Debian.
+/// Checks that this user can make a tool root. Installs mmdebstrap if it is missing and this user
+/// is root on Debian.
 fn prepare_host() -> Result<()> {
     let mut try_it = namespaces();
     try_it.arg("true");

@@ -21,7 +21,8 @@ pub use crate::kernel::flavour::{Bed, Flavour, Sockmap};
 /// A kernel that is ready to boot. Its files never change, so their users need no lock.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// The folder of the image. It also has `config`, `gen_init_cpio`, and for QEMU `vmlinux` with BTF.
+    /// The folder of the image. It also has `config`, `gen_init_cpio`, and for QEMU `vmlinux` with
+    /// BTF.
     pub dir: PathBuf,
     /// The file to boot, `linux` or `bzImage`.
     pub kernel: PathBuf,

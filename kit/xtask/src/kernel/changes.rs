@@ -11,8 +11,8 @@ use walkdir::WalkDir;
 
 use crate::kernel::patch::{self, Content, File};
 
-/// The top-level folders of Linux in which the repository has overlay files. `kernel` is missing, since
-/// that folder of the checkout has base.toml and the configuration fragments.
+/// The top-level folders of Linux in which the repository has overlay files. `kernel` is missing,
+/// since that folder of the checkout has base.toml and the configuration fragments.
 const KERNEL_FOLDERS: &[&str] = &[
     "Documentation",
     "LICENSES",

@@ -47,8 +47,8 @@ fn without_rust(wanted: &str) -> String {
         .collect()
 }
 
-/// Makes the .config of the build folder `out` from the options in `wanted`. Returns an error if one of
-/// them does not hold in the end.
+/// Makes the .config of the build folder `out` from the options in `wanted`. Returns an error if
+/// one of them does not hold in the end.
 pub fn configure(
     env: &Env,
     root: &ToolRoot,
@@ -82,8 +82,8 @@ pub fn configure(
     let lost = lost_options(wanted, &got);
     if !lost.is_empty() {
         bail!(
-            "kernel {}: these options of the fragments in kernel/ do not hold; correct the option or \
-             add what it depends on:\n  {}",
+            "kernel {}: these options of the fragments in kernel/ do not hold; correct them or \
+             add the options that they depend on:\n  {}",
             flavour.name(),
             lost.join("\n  ")
         );
@@ -116,8 +116,8 @@ fn kconfig_key(tree: &Tree) -> Result<String> {
     Ok(key.finish())
 }
 
-/// Returns the options of `wanted` that have another value in `got`. Of two lines of `wanted` for one
-/// option the later one counts.
+/// Returns the options of `wanted` that have another value in `got`. Of two lines of `wanted` for
+/// one option the later one counts.
 pub fn lost_options(wanted: &str, got: &str) -> Vec<String> {
     let got = options(got);
     let mut lost = Vec::new();

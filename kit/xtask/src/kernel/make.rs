@@ -42,8 +42,8 @@ pub fn command(root: &ToolRoot, tree: &Path, out: &Path, bed: Bed) -> Command {
     make
 }
 
-/// Runs a make that builds in the build folder `out`, so that the next make can tell if this one was
-/// interrupted.
+/// Runs a make that builds in the build folder `out`, so that the next make can tell if this one
+/// was interrupted.
 pub fn run(env: &Env, step: &str, out: &Path, make: Command) -> Result<()> {
     clean_interrupted(out)?;
     fs::write(out.join(BUSY), "")?;
@@ -53,8 +53,8 @@ pub fn run(env: &Env, step: &str, out: &Path, make: Command) -> Result<()> {
     built
 }
 
-/// Removes the files that an interrupted make wrote in its last minute. It may have left one of them
-/// unfinished, and make would take that one for up to date.
+/// Removes the files that an interrupted make wrote in its last minute. It may have left one of
+/// them unfinished, and make would take that one for up to date.
 fn clean_interrupted(out: &Path) -> Result<()> {
     let Ok(busy) = fs::metadata(out.join(BUSY)) else {
         return Ok(());
@@ -90,7 +90,8 @@ fn clean_interrupted(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the bindings that another version of bindgen made, since make does not notice the change.
+/// Removes the bindings that another version of bindgen made, since make does not notice the
+/// change.
 pub fn forget_other_bindgen(root: &ToolRoot, out: &Path) -> Result<()> {
     let stamp = out.join(BINDGEN);
     let was = fs::read_to_string(&stamp).unwrap_or_default();

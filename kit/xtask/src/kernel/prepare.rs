@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The steps that verbs begin with: make the tool root, fetch the source, make the work tree, build an
-//! image.
+//! The steps that verbs begin with: make the tool root, fetch the source, make the work tree, build
+//! an image.
 
 use anyhow::{anyhow, Result};
 
@@ -32,8 +32,8 @@ fn tool_root(env: &Env) -> Result<ToolRoot> {
     ToolRoot::ensure(env, &Base::read(&env.repo)?.suites)
 }
 
-/// Returns the base. If the archive does not have it, returns the newest source to which the patches
-/// apply.
+/// Returns the base. If the archive does not have it, returns the newest source to which the
+/// patches apply.
 fn source(env: &Env, root: &ToolRoot) -> Result<Source> {
     source::ensure(env, root, |source| {
         changes::content(&env.repo, source).map(|_| ())

@@ -25,8 +25,8 @@ pub struct Source {
     pub of_user: bool,
 }
 
-/// Returns the source. Fetches it if the cache does not have it. `fits` returns an error for a source to
-/// which the patches do not apply.
+/// Returns the source. Fetches it if the cache does not have it. `fits` returns an error for a
+/// source to which the patches do not apply.
 pub fn ensure(env: &Env, root: &ToolRoot, fits: impl Fn(&Path) -> Result<()>) -> Result<Source> {
     if let Some(dir) = &env.source {
         return of_user(dir);
@@ -116,8 +116,8 @@ fn fetch(
         let found = sha256_file(&tarball)?;
         if sha256.is_some_and(|wanted| wanted != found) {
             bail!(
-                "the tarball of {package} {version} has SHA256 {found}, but kernel/base.toml has {}; \
-                 correct base.toml if you trust the new file",
+                "the tarball of {package} {version} has SHA256 {found}, but kernel/base.toml has \
+                 {}; correct base.toml if you trust the new file",
                 sha256.unwrap_or_default()
             );
         }

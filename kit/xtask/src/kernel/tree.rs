@@ -36,7 +36,8 @@ const NOT_KERNEL: &[&str] = &["Documentation/", "MAINTAINERS", "tools/testing/"]
 /// The file of the work tree that lists the files which the last [`apply`] wrote.
 const STATE: &str = ".vsock-sockmap-applied";
 
-/// Makes the work tree of a source. Writes only the files that differ, so that make rebuilds little.
+/// Makes the work tree of a source. Writes only the files that differ, so that make rebuilds
+/// little.
 pub fn apply(env: &Env, root: &ToolRoot, source: Source) -> Result<Tree> {
     let name = format!("tree-{}", source.key);
     let lock = env.lock(&name)?;
@@ -66,8 +67,8 @@ pub fn apply(env: &Env, root: &ToolRoot, source: Source) -> Result<Tree> {
     })
 }
 
-/// Writes the files of `new` into the work tree `path`. Restores those that an earlier run changed and
-/// that `new` does not have.
+/// Writes the files of `new` into the work tree `path`. Restores those that an earlier run changed
+/// and that `new` does not have.
 fn write(env: &Env, root: &ToolRoot, source: &Source, path: &Path, new: &Content) -> Result<()> {
     let state = path.join(STATE);
     let old: BTreeSet<String> = fs::read_to_string(&state)
@@ -119,8 +120,8 @@ fn keys(base: &str, new: &Content) -> (String, String) {
     (whole.finish(), kernel.finish())
 }
 
-/// Returns the pristine source as a tree. Nothing is written to it. The lock covers the kernels that
-/// are built from it.
+/// Returns the pristine source as a tree. Nothing is written to it. The lock covers the kernels
+/// that are built from it.
 pub fn pristine(env: &Env, source: Source) -> Result<Tree> {
     let lock = env.lock(&format!("pristine-{}", source.key))?;
     let key = Key::new().add(base_key(&source)?).finish();
@@ -174,7 +175,8 @@ fn put(tree: &Path, file: &str, wanted: Option<&File>) -> Result<bool> {
     Ok(true)
 }
 
-/// Copies changes of the user's tree into the work tree, except in files that the repository changes.
+/// Copies changes of the user's tree into the work tree, except in files that the repository
+/// changes.
 fn follow(
     env: &Env,
     root: &ToolRoot,
