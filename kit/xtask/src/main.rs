@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The kit: `cargo xtask VERB` sets up, builds, boots, tests and exports the patch series.
+//! The kit. `cargo xtask VERB` builds, boots, tests and sends the patch series.
 //!
-//! Each module uses only those above it:
+//! A verb is a chain of steps. `test`, for example, makes the tool root, fetches the kernel source,
+//! makes the work tree, builds kernels, boots them, and reads their consoles. Each step keeps its
+//! result in the cache, under a key that covers all inputs of the step, and does nothing if the
+//! result is there.
 //!
-//! | module | what is in it |
-//! | --- | --- |
-//! | [`host`] | folders and locks, processes and their progress, the Debian folder with all tools |
-//! | [`kernel`] | the pristine source, the work tree (source + overlay + patches), kernel images |
-//! | [`guest`] | what is in a guest, its boot and its verdict |
-//! | [`suites`] | `test`, `stress` and what they run |
-//! | [`measure`] | `demo` and `bench` |
-//! | [`mail`] | the patches as mails, and their checks |
-//! | [`verbs`] | the verbs that are one step each |
+//! Each module may import only those above it in this table. suites, measure and mail do not import
+//! each other. `cargo xtask check imports` checks this.
 //!
-//! A step does nothing when its result is in the cache.
+//! | module | what it does | verbs |
+//! | --- | --- | --- |
+//! | [`host`] | has folders and locks, runs programs, makes the tool root (Debian with all tools) | |
+//! | [`kernel`] | fetches the source, makes the work tree (source, new files, patches), builds kernels | |
+//! | [`guest`] | makes an initramfs, boots a guest, reads its console | |
+//! | [`suites`] | runs tests | `test`, `stress` |
+//! | [`measure`] | measures speed | `demo`, `bench` |
+//! | [`mail`] | writes the series as mails, checks the repository | `series`, `check` |
+//! | [`verbs`] | runs the verbs of one step each | `setup`, `apply`, `build`, `boot` |
+//!
+//! The tables in kernel/mod.rs, guest/mod.rs and mail/mod.rs go on from here.
 
 mod guest;
 mod host;
@@ -30,20 +36,23 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::host::env::Env;
-use crate::kernel::prepare::FlavourArgs;
+use crate::kernel::flavour::FlavourArgs;
 use crate::mail::{check, series};
 use crate::measure::{bench, demo};
 use crate::suites::{stress, test};
 
-/// Builds, boots, tests and exports the vsock sockmap patch series
+/// The heading of the options that all verbs have.
+const GLOBAL: &str = "Options of all verbs";
+
+/// Build, boot, test and send the vsock sockmap patch series
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
-    /// Where everything that is built goes [default: $XDG_CACHE_HOME/vsock-sockmap]
-    #[arg(long, global = true, value_name = "DIR")]
+    /// Keep all that is built in DIR [default: $XDG_CACHE_HOME/vsock-sockmap]
+    #[arg(long, global = true, value_name = "DIR", help_heading = GLOBAL)]
     cache: Option<PathBuf>,
-    /// A kernel tree of yours (a net-next checkout) in place of the base; it is only read
-    #[arg(long, global = true, value_name = "DIR")]
+    /// Use your kernel tree DIR, such as a net-next checkout, instead of the base; it is only read
+    #[arg(long, global = true, value_name = "DIR", help_heading = GLOBAL)]
     source: Option<PathBuf>,
     #[command(subcommand)]
     verb: Verb,
@@ -53,26 +62,27 @@ struct Cli {
 enum Verb {
     /// Get the tools and the kernel source
     Setup,
-    /// Make the work tree: kernel source + overlay files + patches
+    /// Make the work tree: the kernel source with overlay files and patches
     Apply,
-    /// Build a kernel; the last line of stdout is its path
+    /// Build a kernel and print its path
     Build(FlavourArgs),
-    /// Boot a kernel, its console on stdout
+    /// Boot a kernel and show its console
     Boot(verbs::BootArgs),
     /// Run the tests
     Test(test::Args),
-    /// Put vsock sockets into sockmaps and take them out at random, on the debug kernel
+    /// Run random operations on vsock sockets and sockmaps, on a kernel with debugging options
     Stress(stress::Args),
-    /// Send UNIX datagrams of a guest to its host: socat, C sockmap and Rust sockmap compared
+    /// Compare socat, C sockmap and Rust sockmap as they send UNIX datagrams of a guest to its host
     Demo(demo::Args),
-    /// Measure throughput and latency of a redirect, a copy loop, socat and a direct sender
+    /// Measure throughput and latency of redirects, a copy loop, socat and a direct sender
     Bench(bench::Args),
     /// Write the series as mails for `git send-email`
     Series(series::Args),
-    /// Check style, lints and that the series is complete
+    /// Check style, lints, and that the series is complete
     Check(check::Args),
 }
 
+/// Runs the verb of a command line.
 fn run(cli: Cli) -> Result<()> {
     host::proc::handle_signals()?;
     let env = Env::new(cli.cache, cli.source)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Initramfs archives, by the kernel's own gen_init_cpio.
+//! Makes initramfs archives with the kernel's own gen_init_cpio.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,11 +14,11 @@ use crate::host::proc;
 use crate::host::toolroot::ToolRoot;
 use crate::kernel::build::Image;
 
-/// The line by which /init tells how its program ended: the marker and the exit status.
+/// The start of the line in which /init reports how its program ended. The exit status follows.
 pub const EXIT_MARKER: &str = "xtask-guest-exit:";
 
-/// /init: makes the system usable, runs /main with the arguments of the kernel's command line,
-/// looks for what only shows at the end, tells the exit status and powers off.
+/// The script /init. It mounts file systems, runs /main with the arguments from the kernel's
+/// command line, checks for leaks and for lockdep, reports the exit status and powers off.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin 2>/dev/null
 export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin HOME=/root TERM=${TERM:-linux}
@@ -40,9 +40,10 @@ cd /root
 /main "$@"
 status=$?
 if [ -w /sys/kernel/debug/kmemleak ] && [ -e /leak-check ]; then
-    # On UML kmemleak does not see all pointers of the kernel's own data. So what swapper allocated
-    # is no leak; neither is what TCP keeps of its peers, in softirq; nor is the table of four
-    # buckets that a worker makes for a hash table that has shrunk. vsock has nothing of these.
+    # On User-Mode Linux kmemleak does not see all pointers in the kernel's own data. So three kinds
+    # of reports are not leaks: memory that swapper allocated, what TCP stores about its peers in
+    # softirq, and the table of four buckets that a worker makes when a hash table shrinks. None
+    # of them belongs to vsock.
     leaks() {
         echo scan > /sys/kernel/debug/kmemleak
         awk 'function tell() {
@@ -55,10 +56,10 @@ if [ -w /sys/kernel/debug/kmemleak ] && [ -e /leak-check ]; then
              { object = object $0 "\n" }
              END { tell() }' /sys/kernel/debug/kmemleak
     }
-    # What leaked counts when it is some seconds old and two scans did not find a pointer to it.
+    # kmemleak reports an object when it is some seconds old and two scans found no pointer to it.
     sleep 5; leaks > /dev/null
     sleep 1; leaks > /tmp/leaks
-    # What is still on its way to be freed, such as a socket whose peer does not answer, gets more
+    # Objects that are about to be freed, such as a socket whose peer does not answer, get more
     # time.
     for i in 1 2 3; do
         [ -s /tmp/leaks ] || break
@@ -74,11 +75,14 @@ echo "@MARKER@ $status"
 if grep -q 'User Mode' /proc/cpuinfo; then poweroff -f; else reboot -f; fi
 "#;
 
+/// An entry of an archive.
 enum Entry {
     Dir,
-    /// A file that gen_init_cpio reads, in the tool root's view, and its mode.
+    /// The path of a file in the tool root, where gen_init_cpio reads it, and its mode.
     File(PathBuf, u32),
+    /// The text of a file, and its mode.
     Text(String, u32),
+    /// The target of a symbolic link.
     Link(String),
     Device {
         mode: u32,
@@ -87,7 +91,7 @@ enum Entry {
     },
 }
 
-/// What goes into an archive, by path in the guest.
+/// An archive to be made. Its entries are ordered by their path in the guest.
 pub struct Initramfs<'a> {
     env: &'a Env,
     root: &'a ToolRoot,
@@ -95,14 +99,15 @@ pub struct Initramfs<'a> {
 }
 
 impl<'a> Initramfs<'a> {
-    /// With busybox, /init, and `main`, a shell script (or any other `#!` text) that /init runs.
+    /// Begins an archive with busybox, /init, and /main, the script that /init runs. `main` is the
+    /// text of that script and begins with `#!`.
     pub fn new(env: &'a Env, root: &'a ToolRoot, main: &str) -> Self {
         let mut new = Initramfs {
             env,
             root,
             entries: BTreeMap::new(),
         };
-        // The kernel opens the first before it runs /init.
+        // The kernel opens /dev/console before it runs /init.
         new.device("/dev/console", 0o600, 5, 1);
         new.device("/dev/null", 0o666, 1, 3);
         for dir in [
@@ -120,45 +125,49 @@ impl<'a> Initramfs<'a> {
         new
     }
 
-    /// Makes /init end with a scan for leaks, where the kernel has kmemleak. It takes 7 s.
+    /// Makes /init scan for leaks at its end, if the kernel has kmemleak. The scan takes 7 s.
     pub fn leak_check(&mut self) -> &mut Self {
         self.text("/leak-check", "", 0o644)
     }
 
+    /// Adds a folder.
     pub fn dir(&mut self, guest: &str) -> &mut Self {
         self.entries.insert(guest.to_string(), Entry::Dir);
         self
     }
 
-    /// `source` is a path in the tool root, or one in the cache or the checkout.
+    /// Adds a file. `source` is a path in the tool root, in the cache, or in the checkout.
     pub fn file(&mut self, guest: &str, source: &Path, mode: u32) -> &mut Self {
         self.entries
             .insert(guest.to_string(), Entry::File(source.to_path_buf(), mode));
         self
     }
 
+    /// Adds a file that contains `text`.
     pub fn text(&mut self, guest: &str, text: &str, mode: u32) -> &mut Self {
         self.entries
             .insert(guest.to_string(), Entry::Text(text.to_string(), mode));
         self
     }
 
+    /// Adds a symbolic link.
     pub fn link(&mut self, guest: &str, target: &str) -> &mut Self {
         self.entries
             .insert(guest.to_string(), Entry::Link(target.to_string()));
         self
     }
 
+    /// Adds a character device.
     fn device(&mut self, guest: &str, mode: u32, major: u32, minor: u32) {
         self.entries
             .insert(guest.to_string(), Entry::Device { mode, major, minor });
     }
 
-    /// A program, and the libraries that it is linked with. `source` as for `file`.
+    /// Adds a program and the libraries that it is linked with. `source` is as for [`Self::file`].
     pub fn program(&mut self, guest: &str, source: &Path) -> Result<&mut Self> {
         self.file(guest, source, 0o755);
         let mut readelf = self.root.command(Path::new("/"), "sh");
-        // ldd fails for a static program, which needs nothing.
+        // ldd fails for a static program, which needs no libraries.
         readelf
             .args([
                 "-c",
@@ -166,23 +175,30 @@ impl<'a> Initramfs<'a> {
                 "sh",
             ])
             .arg(source);
-        let libraries = proc::output(readelf)
-            .with_context(|| format!("cannot read {} for an initramfs", source.display()))?;
+        let libraries = proc::output(readelf).with_context(|| {
+            format!(
+                "cannot read {} to put it into an initramfs",
+                source.display()
+            )
+        })?;
         for library in parse_ldd(&libraries)? {
             self.file(&library, Path::new(&library), 0o755);
         }
         Ok(self)
     }
 
-    /// All modules of a kernel, so that `modprobe` works.
+    /// Adds all modules of a kernel, so that `modprobe` works.
     pub fn modules(&mut self, image: &Image) -> Result<&mut Self> {
         let Some(modules) = &image.modules else {
             return Ok(self);
         };
-        let version = modules.file_name().context("a version")?.to_string_lossy();
+        let version = modules
+            .file_name()
+            .context("the folder of modules has no name")?
+            .to_string_lossy();
         for entry in WalkDir::new(modules) {
             let entry = entry?;
-            // `build` is a link into the O= folder.
+            // This leaves out `build`, a link to the build folder.
             if entry.file_type().is_file() {
                 let inside = entry.path().strip_prefix(modules)?.display();
                 let guest = format!("/lib/modules/{version}/{inside}");
@@ -192,7 +208,7 @@ impl<'a> Initramfs<'a> {
         Ok(self)
     }
 
-    /// Writes the archive. The file goes when what is returned is dropped.
+    /// Writes the archive. Dropping the returned path removes the file.
     pub fn build(&self, image: &Image) -> Result<TempPath> {
         let work = tempfile::tempdir_in(&self.env.logs)?;
         let list = work.path().join("list");
@@ -210,7 +226,8 @@ impl<'a> Initramfs<'a> {
         Ok(archive)
     }
 
-    /// gen_init_cpio's list; texts are written to files in folder `texts`.
+    /// Returns the list that gen_init_cpio reads. Writes the texts of entries to files in folder
+    /// `texts`.
     fn list(&self, texts: &Path) -> Result<String> {
         let mut dirs = BTreeSet::new();
         for (guest, entry) in &self.entries {
@@ -223,14 +240,14 @@ impl<'a> Initramfs<'a> {
                 dir = parent.parent();
             }
         }
-        // A folder sorts before what is in it.
+        // The set is sorted, so a folder comes before its entries.
         let mut list: String = dirs
             .iter()
             .map(|dir| format!("dir {dir} 0755 0 0\n"))
             .collect();
         for (number, (guest, entry)) in self.entries.iter().enumerate() {
             if guest.contains(char::is_whitespace) {
-                bail!("initramfs: {guest:?} has a space in it");
+                bail!("initramfs: rename {guest:?}: a path with a space cannot be added");
             }
             match entry {
                 Entry::Dir => {}
@@ -252,12 +269,12 @@ impl<'a> Initramfs<'a> {
     }
 }
 
-/// The library files in what ldd prints.
+/// Returns the library files in the output of ldd.
 fn parse_ldd(output: &str) -> Result<Vec<String>> {
     let mut files = Vec::new();
     for line in output.lines().map(str::trim) {
         if line.contains("not found") {
-            bail!("a library is missing in the tool root: {line}");
+            bail!("add the package of this library to PACKAGES in host/toolroot.rs: {line}");
         }
         let file = line.split_whitespace().find(|word| word.starts_with('/'));
         files.extend(file.map(String::from));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A host and its guest, virtio on one side and vhost on the other.
+//! The test bed `pair`: a host and a guest inside it, with vsock between them.
 //!
-//! No KVM, and no vhost of this machine, is needed: a User-Mode Linux kernel is the host. It has
-//! the tool root as its root file system and runs QEMU, whose guest is the kernel of the `qemu`
-//! bed. The guest's console comes out of the host's with a mark before each line.
+//! The host is a User-Mode Linux kernel, so this machine needs neither KVM nor vhost. The tool root
+//! is its root file system. The host runs QEMU, whose guest boots the kernel of the test bed
+//! `qemu`. The host's console also shows the guest's console, with [`MARK`] before each line.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,20 +12,22 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::guest::boot::{command_line, emulated_clock, splats, Boot, Outcome, System};
 use crate::guest::initramfs::EXIT_MARKER;
+use crate::guest::machine::{command_line, emulated_clock, Boot, System};
+use crate::guest::outcome::{splats, Outcome};
 use crate::host::env::Env;
 use crate::host::toolroot::ToolRoot;
-use crate::kernel::build::{Bed, Image};
+use crate::kernel::build::Image;
+use crate::kernel::flavour::Bed;
 
-/// Before each line of the guest's console in that of the host.
+/// Comes before each line of the guest's console in the console of the host.
 const MARK: &str = "guest| ";
 
-/// How long host and guest may take to boot.
+/// The time in which host and guest have to boot.
 const BOOT: Duration = Duration::from_secs(120);
 
-/// The host's init. Its script can write to the guest's console, /tmp/console, and read all that
-/// came from there in /tmp/guest.
+/// The script that is the host's init. The caller's part of it, @SCRIPT@, can write to the guest's
+/// console through /tmp/console, and read in /tmp/guest what the guest wrote.
 const HOST: &str = r#"#!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 mount -t proc proc /proc
@@ -41,7 +43,7 @@ end() {
 mkfifo /tmp/console
 : > /tmp/guest
 exec 3<>/tmp/console
-# The guest's own last line must not be taken for that of the host.
+# The marker in the guest's last line is replaced, since the kit would take it for the host's.
 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 1 -m 512M \
     -nodefaults -display none -no-reboot \
     -chardev stdio,id=console,signal=off -serial chardev:console \
@@ -56,7 +58,7 @@ grep -q '@MARKER@ 0' /tmp/guest || end 1
 end 0
 "#;
 
-/// Replaces `@NAME@` by its value.
+/// Replaces each `@NAME@` in a template by its value.
 pub fn fill(template: &str, values: &[(&str, &dyn std::fmt::Display)]) -> String {
     let mut text = template.to_string();
     for (name, value) in values {
@@ -65,29 +67,30 @@ pub fn fill(template: &str, values: &[(&str, &dyn std::fmt::Display)]) -> String
     text
 }
 
-/// What the guest said in this line of the host's console, or else the host.
+/// Returns a line of the host's console without the mark of the guest.
 pub fn said(line: &str) -> &str {
     line.strip_prefix(MARK).unwrap_or(line)
 }
 
-/// A pair, to be booted.
+/// A host and its guest. Call [`Pair::run`] to boot them.
 pub struct Pair<'a> {
     pub env: &'a Env,
     pub root: &'a ToolRoot,
     pub host: &'a Image,
     pub guest: &'a Image,
-    /// The guest's.
+    /// The initramfs of the guest.
     pub initramfs: &'a Path,
-    /// Of the guest's init.
+    /// The arguments of the guest's init.
     pub args: &'a [String],
-    /// What the host does while the guest, `$guest`, runs.
+    /// The part of the host's init that runs while the guest does. `$guest` is the process of QEMU.
     pub script: &'a str,
-    /// How long that may take.
+    /// The time that the script may take.
     pub limit: Duration,
 }
 
 impl Pair<'_> {
-    /// Boots; returns also what is wrong with the run as such.
+    /// Boots host and guest, and waits for the end. Returns the outcome of the host, and a list of
+    /// the problems of both. Calls `each_line` for each line of the host's console.
     pub fn run(
         &self,
         name: &str,
@@ -115,7 +118,7 @@ impl Pair<'_> {
         let outcome = boot.run(self.env, self.root, name)?;
 
         let mut problems = complaints(&outcome);
-        // The splats are in there already, by whose they are.
+        // The list has the splats already.
         if outcome.splats.is_empty() {
             problems.extend(
                 outcome
@@ -128,7 +131,7 @@ impl Pair<'_> {
     }
 }
 
-/// Splats of host and guest.
+/// Returns the splats of host and guest as problems.
 fn complaints(outcome: &Outcome) -> Vec<String> {
     let (theirs, ours): (Vec<&str>, Vec<&str>) =
         outcome.log.lines().partition(|line| line.starts_with(MARK));
@@ -137,7 +140,7 @@ fn complaints(outcome: &Outcome) -> Vec<String> {
         let found = splats(&lines.join("\n"), bed);
         if !found.is_empty() {
             problems.push(format!(
-                "the kernel of the {whose} complains:\n  {}",
+                "the kernel of the {whose} reports errors:\n  {}",
                 found.join("\n  ")
             ));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the checkout has for guests: two static programs, `vsock-redirect` and `guest`, and the library
-//! `preload`, which is preloaded into others.
+//! Builds the repository's programs for guests: the static programs `vsock-redirect` and `guest`,
+//! and the library `preload`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,27 @@ use crate::host::files::Key;
 use crate::host::toolroot::ToolRoot;
 use crate::host::{proc, step};
 
-/// Finished programs; like an image they stay as they are, so no lock is needed to use them.
+/// The built programs. Their files never change, so their users need no lock.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// What users run in place of socat.
+    /// The tool that users run instead of socat.
     pub redirect: PathBuf,
-    /// Senders and servers for the beds.
+    /// The senders, servers and other programs that only tests need.
     pub guest: PathBuf,
-    /// Puts the vsock sockets of a program into a sockmap.
+    /// The LD_PRELOAD library that puts the vsock sockets of a program into a sockmap.
     pub preload: PathBuf,
 }
 
+/// The target that cargo builds for.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// The file of the library.
 const PRELOAD: &str = "libpreload.so";
 
-/// What a guest without libraries can run.
+/// The compiler flags of the programs. A static program runs in a guest without libraries.
 const RUSTFLAGS: &str = "-C target-feature=+crt-static";
 
-/// What the programs are built from, besides the tool root.
+/// The files and folders that the programs are built from.
 const SOURCES: &[&str] = &[
     "vsock-redirect",
     "kit/guest",
@@ -41,8 +43,23 @@ const SOURCES: &[&str] = &[
     "Cargo.lock",
 ];
 
-/// The programs, built if the cache has none of these sources.
+/// Returns the programs of this checkout. Builds them if the cache does not have them.
 pub fn build(env: &Env, root: &ToolRoot) -> Result<Programs> {
+    let name = format!("programs-{}", key(env, root)?);
+    if !env.cache.join(&name).exists() {
+        let _lock = env.lock("programs")?;
+        env.make_dir(&name, |dir| compile(env, root, dir))?;
+    }
+    let dir = env.cache.join(name);
+    Ok(Programs {
+        redirect: dir.join("vsock-redirect"),
+        guest: dir.join("guest"),
+        preload: dir.join(PRELOAD),
+    })
+}
+
+/// Returns a key that changes with the sources.
+fn key(env: &Env, root: &ToolRoot) -> Result<String> {
     let mut key = Key::new().add(&root.key).add(TARGET).add(RUSTFLAGS);
     for source in SOURCES {
         for entry in WalkDir::new(env.repo.join(source)).sort_by_file_name() {
@@ -57,52 +74,46 @@ pub fn build(env: &Env, root: &ToolRoot) -> Result<Programs> {
             }
         }
     }
-    let name = format!("programs-{}", key.finish());
-    if !env.cache.join(&name).exists() {
-        let _lock = env.lock("programs")?;
-        env.make_dir(&name, |dir| {
-            // Kept for the crates that they depend on. What is ours is always built, since cargo
-            // goes by the time of a file and the key by what is in it.
-            let target = env.cache.join("programs-target");
-            let programs = ["vsock-redirect", "guest"];
-            // A library cannot be static. Its folder is its own, as the flags differ.
-            let library_target = target.join("library");
-            let cargo = |verb: &str, target: &Path, packages: &[&str]| {
-                let mut cargo = root.command(&env.repo, "cargo");
-                cargo.args([verb, "--release", "--locked", "--target", TARGET]);
-                for package in packages {
-                    cargo.args(["-p", package]);
-                }
-                cargo.env("CARGO_TARGET_DIR", target);
-                cargo
-            };
-            proc::output(cargo(
-                "clean",
-                &target,
-                &[&programs[..], &["sockmap"]].concat(),
-            ))?;
-            let mut build = cargo("build", &target, &programs);
-            build.env("RUSTFLAGS", RUSTFLAGS);
-            step::run(env, "build vsock-redirect and guest", build)?;
-            proc::output(cargo("clean", &library_target, &["preload", "sockmap"]))?;
-            let build = cargo("build", &library_target, &["preload"]);
-            step::run(env, "build preload", build)?;
-            for (target, file) in [
-                (&target, "vsock-redirect"),
-                (&target, "guest"),
-                (&library_target, PRELOAD),
-            ] {
-                let built = target.join(TARGET).join("release").join(file);
-                fs::copy(&built, dir.join(file))
-                    .with_context(|| format!("cannot copy {}", built.display()))?;
-            }
-            Ok(())
-        })?;
+    Ok(key.finish())
+}
+
+/// Builds the programs and copies them to folder `dir`.
+fn compile(env: &Env, root: &ToolRoot, dir: &Path) -> Result<()> {
+    // This folder keeps the crates of others that the programs use. The crates of this repository
+    // are cleaned first, so that cargo builds them in any case: cargo compares the times of files,
+    // while the key covers their content.
+    let target = env.cache.join("programs-target");
+    let programs = ["vsock-redirect", "guest"];
+    // A library cannot be static. It has a folder of its own, since its flags differ.
+    let library_target = target.join("library");
+    let cargo = |verb: &str, target: &Path, packages: &[&str]| {
+        let mut cargo = root.command(&env.repo, "cargo");
+        cargo.args([verb, "--release", "--locked", "--target", TARGET]);
+        for package in packages {
+            cargo.args(["-p", package]);
+        }
+        cargo.env("CARGO_TARGET_DIR", target);
+        cargo
+    };
+    proc::output(cargo(
+        "clean",
+        &target,
+        &[&programs[..], &["sockmap"]].concat(),
+    ))?;
+    let mut build = cargo("build", &target, &programs);
+    build.env("RUSTFLAGS", RUSTFLAGS);
+    step::run(env, "build vsock-redirect and guest", build)?;
+    proc::output(cargo("clean", &library_target, &["preload", "sockmap"]))?;
+    let build = cargo("build", &library_target, &["preload"]);
+    step::run(env, "build preload", build)?;
+    for (target, file) in [
+        (&target, "vsock-redirect"),
+        (&target, "guest"),
+        (&library_target, PRELOAD),
+    ] {
+        let built = target.join(TARGET).join("release").join(file);
+        fs::copy(&built, dir.join(file))
+            .with_context(|| format!("cannot copy {}", built.display()))?;
     }
-    let dir = env.cache.join(name);
-    Ok(Programs {
-        redirect: dir.join("vsock-redirect"),
-        guest: dir.join("guest"),
-        preload: dir.join(PRELOAD),
-    })
+    Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where things are: the checkout, the cache folder, its locks, and half-made folders.
+//! The folders that a run works with, and the locks on what is in the cache.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,49 +11,62 @@ use rustix::fs::{flock, FlockOperation};
 
 use crate::host::{proc, progress};
 
-/// The folders that every verb works with.
+/// Holds the folders of a run; every verb gets it. (It is not the environment of a process.)
 pub struct Env {
-    /// The checkout.
+    /// The checkout of this repository.
     pub repo: PathBuf,
-    /// `$XDG_CACHE_HOME/vsock-sockmap` or `--cache DIR`: everything that is built.
+    /// Everything that is built: `--cache DIR`, or `$XDG_CACHE_HOME/vsock-sockmap`.
     pub cache: PathBuf,
-    /// Logs of this run, inside the cache.
+    /// The logs of this run, a folder inside the cache.
     pub logs: PathBuf,
-    /// `--source DIR`: a kernel tree of the user's in place of the base.
+    /// `--source DIR`: a kernel tree of the user that replaces the base.
     pub source: Option<PathBuf>,
 }
 
-/// How many runs keep their logs.
+/// The number of runs whose logs are kept.
 const KEPT_LOGS: usize = 20;
 
 impl Env {
+    /// Finds the folders and creates those that are missing. The arguments are the options
+    /// `--cache` and `--source`.
     pub fn new(cache: Option<PathBuf>, source: Option<PathBuf>) -> Result<Self> {
-        // cargo sets the variable for `cargo xtask`; the second is for a binary run by hand.
+        // cargo sets the variable for `cargo xtask`. Without it a person started the binary, which
+        // then takes the checkout that it was built from.
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
             .map(PathBuf::from)
             .filter(|dir| dir.ends_with("kit/xtask"))
             .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
-        let repo = fs::canonicalize(manifest.join("../.."))
-            .with_context(|| format!("cannot find the checkout at {}", manifest.display()))?;
+        let repo = fs::canonicalize(manifest.join("../..")).with_context(|| {
+            format!(
+                "there is no checkout around {}; run `cargo xtask` inside one",
+                manifest.display()
+            )
+        })?;
         let cache = match cache {
             Some(dir) => dir,
             None => default_cache()?,
         };
-        fs::create_dir_all(&cache)
-            .with_context(|| format!("cannot make the cache folder {}", cache.display()))?;
+        fs::create_dir_all(&cache).with_context(|| {
+            format!(
+                "cannot create the cache folder {}; choose another one with --cache DIR",
+                cache.display()
+            )
+        })?;
         let cache = fs::canonicalize(cache)?;
         if cache.starts_with(&repo) {
             bail!(
-                "the cache {} is inside the checkout; give another one with --cache",
+                "the cache {} is inside the checkout; choose a folder outside with --cache DIR",
                 cache.display()
             );
         }
         let source = match source {
             None => None,
-            Some(dir) => Some(
-                fs::canonicalize(&dir)
-                    .with_context(|| format!("--source {}: no such folder", dir.display()))?,
-            ),
+            Some(dir) => Some(fs::canonicalize(&dir).with_context(|| {
+                format!(
+                    "--source {}: there is no such folder; give the path of a kernel tree",
+                    dir.display()
+                )
+            })?),
         };
         let logs = new_log_dir(&cache)?;
         Ok(Env {
@@ -64,8 +77,8 @@ impl Env {
         })
     }
 
-    /// Takes the named lock of the cache, and says so when another run has it. It is free again
-    /// when the guard is dropped. A run must not take a lock that it already has.
+    /// Takes lock `name` of the cache. If another run holds it, says so and waits. Dropping the
+    /// guard releases the lock. A run that takes a lock twice waits for itself forever.
     pub fn lock(&self, name: &str) -> Result<Lock> {
         let dir = self.cache.join("lock");
         fs::create_dir_all(&dir)?;
@@ -84,7 +97,7 @@ impl Env {
                 holder.trim()
             };
             progress::say(&format!(
-                "waiting for process {holder} to finish with `{name}`"
+                "waiting for process {holder} to release the lock `{name}`"
             ));
             flock(&file, FlockOperation::LockExclusive)
                 .with_context(|| format!("cannot lock {}", path.display()))?;
@@ -94,9 +107,11 @@ impl Env {
         Ok(Lock { _file: file })
     }
 
-    /// Makes folder `name` in the cache by `make`, which is given a temporary folder that becomes
-    /// `name` when it returns well. What an interrupted run left of `name` is removed first; the
-    /// caller holds a lock that covers `name`.
+    /// Makes folder `name` of the cache, unless it exists, and returns its path.
+    ///
+    /// `make` fills a temporary folder, which is renamed to `name` if `make` succeeds. So a folder
+    /// that exists is always complete. Leftovers of interrupted runs are removed first. The caller
+    /// holds a lock that covers `name`.
     pub fn make_dir(&self, name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let done = self.cache.join(name);
         if done.exists() {
@@ -106,7 +121,7 @@ impl Env {
         let tmp = self
             .cache
             .join(format!("{name}.tmp-{}", std::process::id()));
-        fs::create_dir_all(&tmp).with_context(|| format!("cannot make {}", tmp.display()))?;
+        fs::create_dir_all(&tmp).with_context(|| format!("cannot create {}", tmp.display()))?;
         match make(&tmp) {
             Ok(()) => {
                 fs::rename(&tmp, &done)
@@ -114,14 +129,14 @@ impl Env {
                 Ok(done)
             }
             Err(error) => {
-                // The first error is the one to tell.
+                // An error of the clean-up must not hide the first error.
                 let _ = self.remove_dir(&tmp);
                 Err(error)
             }
         }
     }
 
-    /// Removes half-made folders of `name`.
+    /// Removes the temporary folders that interrupted runs left of `name`.
     fn sweep(&self, name: &str) -> Result<()> {
         let prefix = format!("{name}.tmp-");
         for entry in fs::read_dir(&self.cache)? {
@@ -133,7 +148,8 @@ impl Env {
         Ok(())
     }
 
-    /// Removes a folder of the cache, also one with files of other users of a user namespace.
+    /// Removes a folder of the cache. If this user is not root, it enters a user namespace to do
+    /// so, since the folder can have files that belong to other users of such a namespace.
     pub fn remove_dir(&self, dir: &Path) -> Result<()> {
         assert!(dir.starts_with(&self.cache) && dir != self.cache);
         if is_root() {
@@ -147,13 +163,15 @@ impl Env {
         Ok(())
     }
 
-    /// Fails when the cache's file system has less than `gib` free.
+    /// Returns an error if the file system of the cache has less than `gib` GiB free. `what` names
+    /// the work that needs them.
     pub fn need_space(&self, gib: u64, what: &str) -> Result<()> {
         let stat = rustix::fs::statvfs(&self.cache)?;
         let free = stat.f_bavail * stat.f_frsize;
         if free < gib << 30 {
             bail!(
-                "{what} needs {gib} GiB in {}, which has {:.1} GiB free; make room or use --cache DIR",
+                "{what} needs {gib} GiB in {}, which has {:.1} GiB free; make room, or choose \
+                 another folder with --cache DIR",
                 self.cache.display(),
                 free as f64 / (1u64 << 30) as f64
             );
@@ -162,30 +180,37 @@ impl Env {
     }
 }
 
-/// A lock of the cache, held until dropped.
+/// Holds a lock of the cache until it is dropped.
 pub struct Lock {
     _file: File,
 }
 
+/// Returns whether this process runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Returns the cache folder for a run without `--cache`.
 fn default_cache() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty()) {
         Some(dir) => PathBuf::from(dir),
         None => match std::env::var_os("HOME").filter(|dir| !dir.is_empty()) {
             Some(home) => Path::new(&home).join(".cache"),
-            None => bail!("HOME is not set: say where the cache is with --cache DIR"),
+            None => bail!("HOME is not set; choose the cache folder with --cache DIR"),
         },
     };
     Ok(base.join("vsock-sockmap"))
 }
 
+/// Makes the log folder of this run, and removes those of the oldest runs.
 fn new_log_dir(cache: &Path) -> Result<PathBuf> {
     let parent = cache.join("log");
-    fs::create_dir_all(&parent)
-        .with_context(|| format!("cannot write to the cache {}", cache.display()))?;
+    fs::create_dir_all(&parent).with_context(|| {
+        format!(
+            "cannot write to the cache {}; choose another folder with --cache DIR",
+            cache.display()
+        )
+    })?;
     let mut old: Vec<_> = fs::read_dir(&parent)?
         .filter_map(|e| Some(e.ok()?.path()))
         .collect();
@@ -194,7 +219,7 @@ fn new_log_dir(cache: &Path) -> Result<PathBuf> {
         if is_log_of_live_run(dir) {
             continue;
         }
-        // Another run may be removing the same one.
+        // This can fail because another run removes the same folder.
         let _ = fs::remove_dir_all(dir);
     }
     let now = std::time::SystemTime::now()
@@ -205,7 +230,8 @@ fn new_log_dir(cache: &Path) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Its name ends with a process id. If another process has that now, the folder stays for longer.
+/// Returns whether the run that a log folder belongs to is still going. The name of the folder ends
+/// with its process id. If another process has that id by now, the folder is kept for longer.
 fn is_log_of_live_run(dir: &Path) -> bool {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     name.rsplit_once('-')
@@ -217,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logs_of_live_runs_are_told() {
+    fn logs_of_live_runs_are_recognised() {
         let own = format!("cache/log/1700000000-{}", std::process::id());
         assert!(is_log_of_live_run(Path::new(&own)));
         // No process has such a number.

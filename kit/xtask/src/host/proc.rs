@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Starts programs, and ends every process that was started.
+//! Starts programs, and ends every started process when this run ends.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,25 +13,26 @@ use rustix::process::{kill_process, set_parent_process_death_signal, Pid, Signal
 
 use crate::host::progress;
 
-/// Process ids that a signal must end.
+/// The ids of the processes to end when this run gets a signal.
 static RUNNING: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-/// Terminal settings to put back at the end.
+/// The terminal settings to restore at the end.
 static TERMINAL: Mutex<Option<rustix::termios::Termios>> = Mutex::new(None);
 
+/// Locks the list of running processes.
 fn running() -> MutexGuard<'static, BTreeSet<i32>> {
     RUNNING
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Ends every process that this run started when it is told to end (Ctrl-C, SIGTERM, SIGHUP).
+/// Makes SIGINT (Ctrl-C), SIGTERM and SIGHUP end this run and every process that it started.
 pub fn handle_signals() -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            // Kept locked, so that nothing is started any more.
+            // The lock is held to the end, so that no thread starts another process.
             let running = running();
             for pid in running.iter() {
                 kill(*pid);
@@ -45,15 +46,15 @@ pub fn handle_signals() -> Result<()> {
     Ok(())
 }
 
-/// SIGKILL, since a wedged User-Mode Linux ignores all others.
+/// Kills a process with SIGKILL, since a hung User-Mode Linux ignores all other signals.
 fn kill(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// Remembers how the terminal is set, for `restore_terminal`: a guest's console changes it.
+/// Saves the terminal settings for [`restore_terminal`], since the console of a guest changes them.
 pub fn save_terminal() {
     if let Ok(settings) = rustix::termios::tcgetattr(std::io::stdin()) {
         *TERMINAL
@@ -62,6 +63,7 @@ pub fn save_terminal() {
     }
 }
 
+/// Restores the terminal settings that [`save_terminal`] saved.
 pub fn restore_terminal() {
     let settings = TERMINAL
         .lock()
@@ -76,27 +78,30 @@ pub fn restore_terminal() {
     }
 }
 
-/// A process that is killed when this is dropped, when xtask gets a signal and when xtask dies.
+/// A process that is killed when this value is dropped, when xtask gets a signal and when xtask
+/// dies.
 pub struct Guarded {
     pub child: Child,
 }
 
-/// Starts a program as a [`Guarded`] process. The thread that calls must outlive the process.
+/// Starts a program as a [`Guarded`] process. The calling thread must outlive the process, since
+/// the kernel kills the process when that thread ends.
 pub fn spawn(mut command: Command) -> Result<Guarded> {
-    // SAFETY: the closure only makes a system call, which is allowed between fork and exec.
+    // SAFETY: The closure only makes a system call, which is allowed between fork and exec.
     unsafe {
         command.pre_exec(|| {
             set_parent_process_death_signal(Some(Signal::KILL))?;
             Ok(())
         });
     }
-    // Under the lock, so that a signal either sees the process or prevents it.
+    // With the lock held, a signal comes either before the start, which it prevents, or after the
+    // process is in the list.
     let mut running = running();
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             bail!(
-                "`{}` is not installed",
+                "`{}` is not installed; install it and try again",
                 command.get_program().to_string_lossy()
             )
         }
@@ -112,10 +117,12 @@ pub fn spawn(mut command: Command) -> Result<Guarded> {
 }
 
 impl Guarded {
+    /// Kills the process.
     pub fn kill(&mut self) {
         kill(self.child.id() as i32);
     }
 
+    /// Waits for the process to end.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         Ok(self.child.wait()?)
     }
@@ -132,7 +139,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Runs a program and gives each line of its output, both streams in one, to `each`.
+/// Runs a program and calls `each` for each line that it writes to stdout or stderr.
 pub fn lines(mut command: Command, mut each: impl FnMut(&str)) -> Result<ExitStatus> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     command
@@ -144,7 +151,7 @@ pub fn lines(mut command: Command, mut each: impl FnMut(&str)) -> Result<ExitSta
     let mut line = Vec::new();
     while reader.read_until(b'\n', &mut line)? != 0 {
         let text = String::from_utf8_lossy(&line);
-        // What a progress meter wrote over counts no more.
+        // A progress meter overwrites its line; only the last text counts.
         let text = text.trim_end();
         each(text.rsplit('\r').next().unwrap_or(text));
         line.clear();
@@ -152,7 +159,7 @@ pub fn lines(mut command: Command, mut each: impl FnMut(&str)) -> Result<ExitSta
     process.wait()
 }
 
-/// Runs a program and returns its stdout; when it fails, the error is its stderr.
+/// Runs a program and returns its stdout. If the program fails, the error has its stderr.
 pub fn output(mut command: Command) -> Result<String> {
     command
         .stdin(Stdio::null())
@@ -199,6 +206,9 @@ mod tests {
     #[test]
     fn missing_program_is_named() {
         let error = output(Command::new("no-such-program-here")).unwrap_err();
-        assert_eq!(error.to_string(), "`no-such-program-here` is not installed");
+        assert_eq!(
+            error.to_string(),
+            "`no-such-program-here` is not installed; install it and try again"
+        );
     }
 }

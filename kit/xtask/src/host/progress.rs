@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the user sees on stderr: lines, and the progress of long steps.
+//! Messages and the progress of long steps, on stderr.
 
 use std::io::IsTerminal;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -8,29 +8,32 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+/// Returns the spinners that the terminal shows.
 fn bars() -> &'static MultiProgress {
     static BARS: OnceLock<MultiProgress> = OnceLock::new();
     BARS.get_or_init(MultiProgress::new)
 }
 
-/// Removes moving progress from the terminal, before the process ends.
+/// Removes the spinners from the terminal. Call it before the process ends.
 pub fn clear() {
     let _ = bars().clear();
 }
 
-/// Moving progress is for a person who looks at a terminal.
+/// Returns whether stderr is a terminal that a person looks at, and so can show spinners.
 fn animated() -> bool {
     static ANIMATED: OnceLock<bool> = OnceLock::new();
     *ANIMATED.get_or_init(|| std::io::stderr().is_terminal() && std::env::var_os("CI").is_none())
 }
 
-/// A line for the user, on stderr, that does not disturb moving progress.
+/// Writes a line to stderr without disturbing the spinners.
 pub fn say(line: &str) {
     bars().suspend(|| eprintln!("xtask: {line}"));
 }
 
-/// A step of work: a spinner with elapsed time and the last line of output; in a log, a line when
-/// it begins, one when it ends and a sign of life each half minute.
+/// Shows the progress of a step of work.
+///
+/// On a terminal that is a spinner with the elapsed time and the last line of output. In a log it
+/// is a line at the start, a line at the end, and a line each half minute in between.
 pub struct Step {
     name: String,
     started: Instant,
@@ -39,13 +42,16 @@ pub struct Step {
 
 enum Show {
     Spinner(ProgressBar),
-    /// The last line, and what ends the thread that shows it when it is dropped.
+    /// The last line of output, and a channel to the thread that shows it. The thread ends when the
+    /// channel is closed.
     Lines(Arc<Mutex<String>>, mpsc::Sender<()>),
 }
 
+/// The time between two lines of a step in a log.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 
 impl Step {
+    /// Begins a step.
     pub fn new(name: &str) -> Self {
         let started = Instant::now();
         let show = if animated() {
@@ -80,7 +86,7 @@ impl Step {
         }
     }
 
-    /// Shows what the step is at.
+    /// Shows the last line of output of the step.
     pub fn at(&mut self, line: &str) {
         match &self.show {
             Show::Spinner(bar) => bar.set_message(line.trim().to_string()),
@@ -92,7 +98,7 @@ impl Step {
         }
     }
 
-    /// The step went well.
+    /// Ends a step that succeeded. Dropping the step ends it without a message.
     pub fn done(self) {
         let (name, seconds) = (self.name.clone(), self.started.elapsed().as_secs_f32());
         drop(self);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Runs a program as a step of a verb: its progress on stderr, its output in a log of the cache.
+//! Runs a program as a step of a verb: shows its progress on stderr, and writes its output to a log
+//! in the cache.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,11 +13,11 @@ use crate::host::env::Env;
 use crate::host::proc::lines;
 use crate::host::progress::Step;
 
-/// How much of a log an error shows.
+/// The number of lines of a log that an error shows.
 const TAIL: usize = 25;
 
-/// Runs a program as a step. Its output goes to a log in the cache; an error shows the tail and
-/// says where the log is.
+/// Runs a program as step `step`, whose name is also that of the log. If the program fails, the
+/// error has the last lines of the log and its path.
 pub fn run(env: &Env, step: &str, command: Command) -> Result<()> {
     let mut log = String::new();
     for c in step.chars() {
@@ -53,18 +54,18 @@ pub fn run(env: &Env, step: &str, command: Command) -> Result<()> {
         bail!("{step}: {cause} (log: {})", path.display());
     }
     bail!(
-        "{step} failed ({status}):\n{}\nwhole log: {}",
+        "{step} failed ({status}):\n{}\nread the whole log: {}",
         tail.join("\n"),
         path.display()
     )
 }
 
-/// A command for the head of a log: without the environment, and for one that runs in the tool root
-/// without how it gets there.
+/// Returns a command as text for the head of a log. The text leaves out the environment and, for a
+/// program in the tool root, the script that enters the tool root.
 pub fn describe(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-    // The script that enters the tool root, its arguments, `--`, and the program.
+    // Such a command has the script, arguments of the script, `--`, and the program.
     let script = words.iter().position(|word| word.contains('\n'));
     let program = script.and_then(|script| {
         Some(script + words[script..].iter().position(|word| word == "--")? + 1)
@@ -72,15 +73,16 @@ pub fn describe(command: &Command) -> String {
     words[program.unwrap_or(0)..].join(" ")
 }
 
-/// The plain cause of a failure, where the output of a program tells it.
+/// Returns the cause of a failure and what to do about it, for causes that the output of a program
+/// reveals.
 fn explain(output: &[String]) -> Option<&'static str> {
     const CAUSES: [(&str, &[&str]); 2] = [
         (
-            "the disk is full",
+            "the disk is full; make room and try again",
             &["No space left on device", "not enough free space"],
         ),
         (
-            "no network, or the server does not answer",
+            "there is no network, or the server does not answer; try again later",
             &[
                 "Temporary failure resolving",
                 "Could not resolve",
@@ -109,15 +111,15 @@ mod tests {
 
     #[test]
     fn failure_is_explained() {
-        let told = |line: &str| explain(&["x".to_string(), line.to_string()]);
+        let cause = |line: &str| explain(&["x".to_string(), line.to_string()]);
         assert_eq!(
-            told("cp: write error: No space left on device"),
-            Some("the disk is full")
+            cause("cp: write error: No space left on device"),
+            Some("the disk is full; make room and try again")
         );
-        assert!(told("Err:1 Temporary failure resolving 'host'")
+        assert!(cause("Err:1 Temporary failure resolving 'host'")
             .unwrap()
             .contains("network"));
-        assert_eq!(told("make: *** [Makefile:1] Error 2"), None);
+        assert_eq!(cause("make: *** [Makefile:1] Error 2"), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The tool root: a Debian folder with compilers, QEMU and all else, so that the host needs nothing.
+//! The tool root: a Debian system in a folder, with compilers, QEMU and all other tools. So the
+//! host needs no tools but mmdebstrap, which makes the folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use crate::host::env::{is_root, Env};
 use crate::host::files::Key;
 use crate::host::{proc, progress, step};
 
-/// What is in the tool root. A name ending in `/` and the word `backports` comes from there.
+/// The packages of the tool root. Those that end in `/backports` come from the backports suite.
 const PACKAGES: &[&str] = &[
     "clang-22",
     "lld-22",
@@ -57,15 +58,17 @@ const PACKAGES: &[&str] = &[
     "file",
 ];
 
-/// Debian's own is too old for this clang: it makes opaque structs.
+/// The version of bindgen that cargo builds. Debian's is too old for this clang: it makes opaque
+/// structs.
 const BINDGEN: &str = "bindgen-cli@0.72.1";
 
-/// Runs in the new namespaces: $1 root, $2 working folder, then folders to show up to `--`, then
-/// the program.
+/// The script that enters the tool root. It runs in new namespaces with these arguments: the tool
+/// root, the working folder, the folders of the host to show in the tool root, `--`, and the
+/// program.
 const ENTER: &str = r#"
 fail() { echo "xtask: cannot enter the tool root $root: $*" >&2; exit 125; }
 root=$1 dir=$2; shift 2
-[ -d "$root/usr" ] || fail "it is gone"
+[ -d "$root/usr" ] || fail "the folder is gone; run cargo xtask setup"
 mount -t tmpfs -o size=90% tmpfs "$root/tmp" || fail "mount /tmp"
 while [ "$1" != -- ]; do
     mkdir -p "$root$1" && mount --rbind "$1" "$root$1" || fail "mount $1"
@@ -84,7 +87,7 @@ fi
 exec chroot "$root" env -C "$dir" "$@"
 "#;
 
-/// Variables of the user that a program in the tool root sees.
+/// The environment variables of the user that a program in the tool root sees.
 const KEPT_VARIABLES: &[&str] = &[
     "TERM",
     "CI",
@@ -99,7 +102,7 @@ const KEPT_VARIABLES: &[&str] = &[
     "ALL_PROXY",
 ];
 
-/// Where the packages of the tool root come from.
+/// The Debian suites that the packages of the tool root come from.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Suites {
     /// Debian suite of the tool root.
@@ -108,17 +111,20 @@ pub struct Suites {
     pub backports: String,
 }
 
+/// The tool root. [`ToolRoot::command`] runs programs in it.
 pub struct ToolRoot {
     pub path: PathBuf,
+    /// Changes with the packages.
     pub key: String,
-    /// Which bindgen: its folder in the cache.
+    /// The folder of bindgen in the cache. Its name changes with the version of bindgen.
     pub bindgen: String,
     cache: PathBuf,
+    /// The folders of the host that programs see at their own paths.
     shown: Vec<PathBuf>,
 }
 
 impl ToolRoot {
-    /// The tool root of these suites, made first if the cache has none.
+    /// Returns the tool root of these suites. Makes it if the cache has none.
     pub fn ensure(env: &Env, suites: &Suites) -> Result<Self> {
         let include = PACKAGES
             .join(",")
@@ -150,8 +156,9 @@ impl ToolRoot {
         })
     }
 
-    /// `program`, to be run inside the tool root in folder `dir`. It sees the cache, the checkout
-    /// and `--source` at their own paths; killing the returned process ends all that it started.
+    /// Returns a command that runs `program` inside the tool root, in folder `dir`. The program
+    /// sees the cache, the checkout and `--source` at their own paths. Killing the process of the
+    /// command ends all processes that it started.
     pub fn command(&self, dir: &Path, program: &str) -> Command {
         let mut command = namespaces();
         command
@@ -178,8 +185,8 @@ impl ToolRoot {
         command
     }
 
-    /// bindgen, for `command`s; made first if the cache has none. Not in the tool root itself so
-    /// that it can be built while the kernel source is fetched.
+    /// Builds bindgen if the cache has none. Each [`ToolRoot::command`] has it in its PATH. It is
+    /// in a folder of its own, so that it can be built while the kernel source is fetched.
     pub fn ensure_bindgen(&self, env: &Env) -> Result<()> {
         if self.cache.join(&self.bindgen).exists() {
             return Ok(());
@@ -199,8 +206,9 @@ impl ToolRoot {
     }
 }
 
-/// Mount, process and, for a user other than root, user namespaces. With --kill-child the end of
-/// unshare is the end of all processes in them.
+/// Returns a command that runs a program, to be added, in new mount and process namespaces, and for
+/// a user other than root in a new user namespace. With --kill-child the end of unshare ends all
+/// processes in them.
 fn namespaces() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child"]);
@@ -211,14 +219,16 @@ fn namespaces() -> Command {
     command
 }
 
-/// The backports suite is written after the pattern of the sources that mmdebstrap chose, so no
-/// mirror is named here. /etc/resolv.conf and the certificates are places to mount the host's.
+/// The hooks of mmdebstrap. The first adds the backports suite from the mirror that mmdebstrap
+/// chose, so that no mirror is named here. The others make places at which [`ENTER`] mounts the
+/// host's /etc/resolv.conf and certificates.
 const HOOKS: &[&str] = &[
     r#"--setup-hook=sed -n "s/ $SUITE / $BACKPORTS /p" "$1/etc/apt/sources.list" > "$1/etc/apt/sources.list.d/backports.list""#,
     r#"--customize-hook=rm -f "$1/etc/resolv.conf"; : > "$1/etc/resolv.conf""#,
     r#"--customize-hook=mkdir -p "$1/etc/ssl/certs" "$1/usr/share/ca-certificates" "$1/usr/local/share/ca-certificates""#,
 ];
 
+/// Makes a tool root in folder `dir`.
 fn bootstrap(env: &Env, suites: &Suites, include: &str, dir: &Path) -> Result<()> {
     let mut command = namespaces();
     command
@@ -236,14 +246,15 @@ fn bootstrap(env: &Env, suites: &Suites, include: &str, dir: &Path) -> Result<()
     step::run(env, "make the tool root", command)
 }
 
-/// Checks that this user can make a tool root, and gets mmdebstrap where that is possible.
+/// Checks that this user can make a tool root. Installs mmdebstrap if it is missing and this user
+/// is root on Debian.
 fn prepare_host() -> Result<()> {
     let mut try_it = namespaces();
     try_it.arg("true");
     if let Err(error) = proc::output(try_it) {
         bail!(
-            "no permission for a tool root, run as root or let this user make user namespaces \
-             (package uidmap, entries in /etc/subuid and /etc/subgid): {error:#}"
+            "this user may not make a tool root; run as root, or let the user make user namespaces \
+             (package uidmap, and entries in /etc/subuid and /etc/subgid): {error:#}"
         );
     }
     if in_path("mmdebstrap") {
@@ -251,9 +262,9 @@ fn prepare_host() -> Result<()> {
     }
     const INSTALL: &str = "apt-get install mmdebstrap debian-archive-keyring";
     if !is_root() || !Path::new("/etc/debian_version").exists() || !in_path("apt-get") {
-        bail!("mmdebstrap is missing, the one tool that the host must have: {INSTALL}");
+        bail!("mmdebstrap is missing; install it: {INSTALL}");
     }
-    progress::say(&format!("mmdebstrap is missing, so: {INSTALL}"));
+    progress::say(&format!("mmdebstrap is missing; running: {INSTALL}"));
     let mut step = progress::Step::new("install mmdebstrap");
     let mut apt = Command::new("sh");
     apt.arg("-c").arg(
@@ -262,12 +273,13 @@ fn prepare_host() -> Result<()> {
     apt.env("DEBIAN_FRONTEND", "noninteractive");
     let status = proc::lines(apt, |line| step.at(line)).context("apt-get")?;
     if !status.success() || !in_path("mmdebstrap") {
-        bail!("apt-get could not install mmdebstrap; try it by hand: {INSTALL}");
+        bail!("apt-get could not install mmdebstrap; install it yourself: {INSTALL}");
     }
     step.done();
     Ok(())
 }
 
+/// Returns whether PATH has a program of this name.
 fn in_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The pristine kernel source: the Debian package of kernel/base.toml, or the user's tree.
+//! Gets the pristine kernel source: the Debian package of kernel/base.toml, or the user's tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,21 @@ use crate::host::toolroot::ToolRoot;
 use crate::host::{proc, progress, step};
 use crate::kernel::base::Base;
 
+/// A kernel source.
 #[derive(Clone)]
 pub struct Source {
-    /// Never written to.
+    /// The folder, to which nothing is written.
     pub path: PathBuf,
-    /// For people: a Debian version, or what the Makefile says.
+    /// The version that messages show: that of the Debian package, or that of the Makefile.
     pub version: String,
-    /// Which source this is.
+    /// Differs for each source.
     pub key: String,
-    /// `--source`: its files can change.
+    /// Whether it comes from `--source`, so that its files can change.
     pub of_user: bool,
 }
 
-/// The source, fetched first if the cache has none.
-/// `fits` says whether the patches apply to a source.
+/// Returns the source. Fetches it if the cache does not have it. `fits` returns an error for a
+/// source to which the patches do not apply.
 pub fn ensure(env: &Env, root: &ToolRoot, fits: impl Fn(&Path) -> Result<()>) -> Result<Source> {
     if let Some(dir) = &env.source {
         return of_user(dir);
@@ -40,7 +41,7 @@ pub fn ensure(env: &Env, root: &ToolRoot, fits: impl Fn(&Path) -> Result<()>) ->
     }
     env.need_space(8, "the kernel source")?;
     let mut update = root.command(Path::new("/"), "apt-get");
-    // An unreachable server is an error here, for apt-get only a warning.
+    // Without this option an unreachable server is only a warning.
     update
         .args(APT)
         .args(["-o", "APT::Update::Error-Mode=any", "update"]);
@@ -52,14 +53,15 @@ pub fn ensure(env: &Env, root: &ToolRoot, fits: impl Fn(&Path) -> Result<()>) ->
     }
 }
 
-/// Root of a user namespace cannot become apt's own user.
+/// The option that lets apt-get run in a user namespace, whose root cannot become apt's own user.
 const APT: [&str; 2] = ["-o", "APT::Sandbox::User=root"];
 
+/// Returns the key of a source that is fetched.
 fn key(version: &str, sha256: &str) -> String {
     Key::new().add(version).add(sha256).finish()
 }
 
-/// Names the version that stands in for one that the archive dropped.
+/// Returns the file that names the source used instead of a base that the archive does not have.
 fn stand_in(env: &Env, base: &Base) -> PathBuf {
     env.cache.join(format!(
         "source-{}.stand-in",
@@ -67,6 +69,7 @@ fn stand_in(env: &Env, base: &Base) -> PathBuf {
     ))
 }
 
+/// Returns the source if the cache has it.
 fn cached(env: &Env, base: &Base) -> Result<Option<Source>> {
     let (mut key, mut version) = (key(&base.version, &base.sha256), base.version.clone());
     if let Ok(text) = fs::read_to_string(stand_in(env, base)) {
@@ -84,7 +87,7 @@ fn cached(env: &Env, base: &Base) -> Result<Option<Source>> {
     }))
 }
 
-/// Downloads a package and unpacks the tarball in it; apt checks the package's signature.
+/// Downloads a package, whose signature apt-get checks, and unpacks its tarball.
 fn fetch(
     env: &Env,
     root: &ToolRoot,
@@ -92,7 +95,7 @@ fn fetch(
     version: &str,
     sha256: Option<&str>,
 ) -> Result<Source> {
-    // Where the checksum is not known beforehand, apt's vouches for the package.
+    // base.toml has a checksum for the base only. Other packages are trusted by their signature.
     let key = match sha256 {
         Some(sha256) => key(version, sha256),
         None => key(version, "signed by the archive"),
@@ -113,7 +116,8 @@ fn fetch(
         let found = sha256_file(&tarball)?;
         if sha256.is_some_and(|wanted| wanted != found) {
             bail!(
-                "the tarball of {package} {version} has SHA256 {found}, kernel/base.toml says {}",
+                "the tarball of {package} {version} has SHA256 {found}, but kernel/base.toml has \
+                 {}; correct base.toml if you trust the new file",
                 sha256.unwrap_or_default()
             );
         }
@@ -131,14 +135,14 @@ fn fetch(
     })
 }
 
-/// The versions of a package that can be fetched, newest first.
+/// Returns the versions of a package that the archive has, newest first.
 fn versions(root: &ToolRoot, package: &str) -> Result<Vec<String>> {
     let mut madison = root.command(Path::new("/"), "apt-cache");
     madison.args(["madison", package]);
     Ok(parse_madison(&proc::output(madison)?))
 }
 
-/// Lines are `package | version | where`.
+/// Reads the output of `apt-cache madison`, whose lines are `package | version | place`.
 fn parse_madison(output: &str) -> Vec<String> {
     let mut versions: Vec<String> = Vec::new();
     for line in output.lines() {
@@ -155,13 +159,13 @@ fn parse_madison(output: &str) -> Vec<String> {
     versions
 }
 
-/// `linux-source-7.3` gives (7, 3); what is no kernel source package gives nothing.
+/// Returns (7, 3) for `linux-source-7.3`, and `None` for a package that is no kernel source.
 fn release(package: &str) -> Option<(u32, u32)> {
     let (major, minor) = package.strip_prefix("linux-source-")?.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The newest source, not older than the pinned release, to which the patches apply.
+/// Returns the newest source to which the patches apply and that is not older than the base.
 fn newest_that_fits(
     env: &Env,
     root: &ToolRoot,
@@ -182,14 +186,14 @@ fn newest_that_fits(
         let package = format!("linux-source-{major}.{minor}");
         for version in versions(root, &package)? {
             progress::say(&format!(
-                "the archive has no {} {} any more; trying {package} {version}",
+                "the archive does not have {} {}; trying {package} {version}",
                 base.package, base.version
             ));
             let source = fetch(env, root, &package, &version, None)?;
             match fits(&source.path) {
                 Ok(()) => {
                     progress::say(&format!(
-                        "the patches apply to {package} {version}: using it"
+                        "the patches apply to {package} {version}; using it"
                     ));
                     let line = format!("{} {}\n", source.key, source.version);
                     write_atomic(&stand_in(env, base), line.as_bytes())?;
@@ -203,26 +207,35 @@ fn newest_that_fits(
         }
     }
     bail!(
-        "the archive has no {} {} any more, and no newer one to which the patches apply\n{}",
+        "the archive has neither {} {} nor a newer source to which the patches apply; port them, \
+         then change kernel/base.toml\n{}",
         base.package,
         base.version,
         tried.join("\n")
     )
 }
 
+/// Returns the user's tree as a source.
 fn of_user(dir: &Path) -> Result<Source> {
     let makefile = fs::read_to_string(dir.join("Makefile")).unwrap_or_default();
     if !dir.join("net/vmw_vsock").is_dir() || !dir.join("Kconfig").exists() {
-        bail!("--source {}: not a kernel tree", dir.display());
-    }
-    if dir.join(".config").exists() || dir.join("include/config").exists() {
         bail!(
-            "--source {}: was built in; run `make mrproper` there first",
+            "--source {}: this is not a kernel tree; give the top folder of one",
             dir.display()
         );
     }
-    let version = make_version(&makefile)
-        .with_context(|| format!("--source {}: no version in its Makefile", dir.display()))?;
+    if dir.join(".config").exists() || dir.join("include/config").exists() {
+        bail!(
+            "--source {}: a kernel was built in this tree; run `make mrproper` there first",
+            dir.display()
+        );
+    }
+    let version = make_version(&makefile).with_context(|| {
+        format!(
+            "--source {}: its Makefile has no version; give a kernel tree",
+            dir.display()
+        )
+    })?;
     let key = Key::new().add(dir.as_os_str().as_encoded_bytes()).finish();
     Ok(Source {
         path: dir.to_path_buf(),
@@ -232,6 +245,7 @@ fn of_user(dir: &Path) -> Result<Source> {
     })
 }
 
+/// Returns the kernel version that a Makefile has.
 fn make_version(makefile: &str) -> Option<String> {
     let get = |name: &str| {
         makefile.lines().find_map(|line| {

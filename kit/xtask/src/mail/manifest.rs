@@ -1,59 +1,58 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The folder series/: which overlay files and patches make which mail of which series.
+//! Reads the folder series/, which assigns overlay files and patches to mails.
 //!
-//! `series/NAME/` has a file `cover`, and for each patch a message `NN-xyz.msg` and, where the patch
-//! changes files that Linux has, `NN-xyz.patch` beside it. series/series.toml names the series in
-//! the order in which they apply, and the new files of each patch.
+//! `series/NAME/` has a file `cover`, and for each patch a message `NN-xyz.msg`. If the patch
+//! changes files that Linux has, `NN-xyz.patch` is beside the message. series/series.toml lists the
+//! series in the order in which they apply, and the new files of each patch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
-use crate::kernel::tree::{self, MANIFEST};
+use crate::kernel::changes::{self, MANIFEST};
+use crate::mail::message::{self, Message};
 
-/// Documentation/process/submitting-patches.rst.
-const COLUMNS: usize = 75;
-
-/// Documentation/process/maintainer-netdev.rst.
+/// The most patches of a series, by Documentation/process/maintainer-netdev.rst.
 const MOST_PATCHES: usize = 15;
 
-/// What series/series.toml has.
+/// The content of series/series.toml.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Toml {
-    /// Lines at the end of each message.
+    /// Lines to add at the end of each message.
     #[serde(default)]
     trailers: Vec<String>,
     series: Vec<TomlSeries>,
 }
 
+/// A series in series/series.toml.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TomlSeries {
-    /// Of its folder.
+    /// The name of its folder.
     name: String,
-    /// What stands in the brackets of a subject.
+    /// The text in the brackets of each subject.
     prefix: String,
-    /// New files, by the name of the patch that brings them.
+    /// The new files, by the name of the patch that adds them.
     #[serde(default)]
     overlay: BTreeMap<String, Vec<String>>,
 }
 
-/// All series, each made on the one before. All paths are relative to the checkout.
+/// All series. Each applies on top of the one before. All paths are relative to the checkout.
 #[derive(Debug)]
 pub struct Manifest {
     trailers: Vec<String>,
     pub series: Vec<Series>,
 }
 
-/// What is sent as one thread.
+/// A series: the patches that are sent as one thread.
 #[derive(Debug)]
 pub struct Series {
     pub name: String,
-    /// What stands in the brackets of a subject.
+    /// The text in the brackets of each subject.
     pub prefix: String,
     pub patches: Vec<Patch>,
 }
@@ -61,39 +60,33 @@ pub struct Series {
 /// One patch of a series.
 #[derive(Debug)]
 pub struct Patch {
-    /// For people: `vsock/02-rust-net-sock`.
+    /// The series and the file name without ending, such as `vsock/02-rust-net-sock`.
     pub name: String,
-    /// New files.
+    /// The new files.
     overlay: Vec<String>,
-    /// The change to files that Linux has.
+    /// The file with the changes to files that Linux has.
     patch: Option<String>,
 }
 
 impl Patch {
+    /// Returns the files of the repository that make up the patch.
     fn files(&self) -> impl Iterator<Item = &String> {
         self.overlay.iter().chain(&self.patch)
     }
 
-    /// The file with the commit message: its subject, a blank line, the rest.
+    /// Returns the file with the commit message: a subject, a blank line, and a text.
     fn message(&self) -> String {
         format!("series/{}.msg", self.name)
     }
 }
 
-/// Subject and body of a commit message or cover letter.
-pub struct Message {
-    pub subject: String,
-    pub body: String,
-}
-
 impl Manifest {
-    /// Reads and checks it: each file of the repository belongs to one patch, and the messages are
-    /// as a maintainer wants them. The error has all that is wrong.
+    /// Reads and checks the folder. Each new file must belong to one patch, and the messages must
+    /// be as maintainers want them. The error lists all faults.
     pub fn read(repo: &Path) -> Result<Self> {
         let text = fs::read_to_string(repo.join(MANIFEST))
             .with_context(|| format!("cannot read {MANIFEST}"))?;
-        let toml: Toml =
-            toml::from_str(&text).with_context(|| format!("{MANIFEST} is not right"))?;
+        let toml: Toml = toml::from_str(&text).with_context(|| format!("correct {MANIFEST}"))?;
         let mut wrong = Vec::new();
         let mut series = Vec::new();
         for named in toml.series {
@@ -110,56 +103,66 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Each overlay file belongs to one patch, and each named one is there.
+    /// Checks that each overlay file belongs to one patch, and that each listed file exists.
     fn check_overlay(&self, repo: &Path, wrong: &mut Vec<String>) -> Result<()> {
         let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for patch in self.patches() {
             if patch.files().next().is_none() {
-                wrong.push(format!("{} has no files", patch.name));
+                wrong.push(format!(
+                    "{} has no files; remove its message, or add its files",
+                    patch.name
+                ));
             }
             for file in &patch.overlay {
                 owners.entry(file).or_default().push(&patch.name);
             }
         }
-        let there = tree::overlay_files(repo)?;
+        let there = changes::overlay_files(repo)?;
         for file in there.keys() {
             if !owners.contains_key(file.as_str()) {
-                wrong.push(format!("{file} is in no patch"));
+                wrong.push(format!("{file} is in no patch; add it to one"));
             }
         }
         for (file, owners) in &owners {
             if owners.len() > 1 {
-                wrong.push(format!("{file} is in {}", owners.join(" and in ")));
+                wrong.push(format!(
+                    "{file} is in more than one patch; keep one of {}",
+                    owners.join(", ")
+                ));
             }
             if !there.contains_key(*file) {
-                wrong.push(format!("{file} (in {}) is not there", owners[0]));
+                wrong.push(format!(
+                    "{file} (in {}) does not exist; remove it or write it",
+                    owners[0]
+                ));
             }
         }
         Ok(())
     }
 
+    /// Checks the messages of all patches, and the cover letters.
     fn check_messages(&self, repo: &Path, wrong: &mut Vec<String>) {
         let covers = self.series.iter().map(Series::cover_file);
         for file in self.patches().map(Patch::message).chain(covers) {
             match fs::read_to_string(repo.join(&file)) {
-                Ok(text) => wrong.extend(message_faults(&file, &text)),
+                Ok(text) => wrong.extend(message::faults(&file, &text)),
                 Err(error) => wrong.push(format!("{file}: {error}")),
             }
         }
     }
 
-    /// The patches of all series.
+    /// Returns the patches of all series in order.
     pub fn patches(&self) -> impl Iterator<Item = &Patch> {
         self.series.iter().flat_map(|series| &series.patches)
     }
 
-    /// The message of a patch, with the trailers.
+    /// Returns the message of a patch with all trailers.
     pub fn message(&self, repo: &Path, patch: &Patch) -> Result<String> {
         let text = fs::read_to_string(repo.join(patch.message()))?;
-        Ok(with_trailers(text.trim_end(), &self.trailers))
+        Ok(message::with_trailers(text.trim_end(), &self.trailers))
     }
 
-    /// Makes `to` a checkout that has only the first patches, `count` of them.
+    /// Makes folder `to` a checkout that has only the first `count` patches.
     pub fn checkout(&self, repo: &Path, count: usize, to: &Path) -> Result<()> {
         let files = self.patches().take(count).flat_map(Patch::files);
         for file in files.map(String::as_str).chain([MANIFEST]) {
@@ -172,7 +175,7 @@ impl Manifest {
 }
 
 impl Series {
-    /// Reads the folder of a series.
+    /// Reads the folder of a series. Adds the faults to `wrong`.
     fn read(repo: &Path, named: TomlSeries, wrong: &mut Vec<String>) -> Result<Self> {
         let TomlSeries {
             name: series,
@@ -193,7 +196,7 @@ impl Series {
                 changes.insert(format!("{series}/{patch}"));
             } else if file != "cover" {
                 wrong.push(format!(
-                    "{folder}/{file} is no .msg, no .patch and no cover"
+                    "{folder}/{file} is neither cover nor a .msg nor a .patch; move it elsewhere"
                 ));
             }
         }
@@ -203,13 +206,17 @@ impl Series {
             }
         }
         for patch in changes {
-            wrong.push(format!("series/{patch}.patch has no message beside it"));
+            wrong.push(format!(
+                "series/{patch}.patch has no message; write series/{patch}.msg"
+            ));
         }
         for patch in overlay.keys() {
-            wrong.push(format!("{folder}/{patch}.msg is not there"));
+            wrong.push(format!("{folder}/{patch}.msg does not exist; write it"));
         }
         if patches.len() > MOST_PATCHES {
-            wrong.push(format!("{series}: more than {MOST_PATCHES} patches"));
+            wrong.push(format!(
+                "{series} has more than {MOST_PATCHES} patches; split the series"
+            ));
         }
         Ok(Series {
             name: series,
@@ -218,17 +225,18 @@ impl Series {
         })
     }
 
+    /// Returns the file with the cover letter.
     fn cover_file(&self) -> String {
         format!("series/{}/cover", self.name)
     }
 
-    /// The text of the cover letter.
+    /// Reads the cover letter.
     pub fn cover(&self, repo: &Path) -> Result<Message> {
-        split(&fs::read_to_string(repo.join(self.cover_file()))?)
+        message::split(&fs::read_to_string(repo.join(self.cover_file()))?)
     }
 }
 
-/// The names of the files and folders in a folder of the checkout, in order.
+/// Returns the sorted names of the files and folders in a folder of the checkout.
 fn file_names(repo: &Path, folder: &str) -> Result<Vec<String>> {
     let entries =
         fs::read_dir(repo.join(folder)).with_context(|| format!("cannot read {folder}/"))?;
@@ -240,98 +248,26 @@ fn file_names(repo: &Path, folder: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Nothing stands where it would be overlooked.
+/// Checks that series/ and kernel/ have no files that the kit ignores.
 fn check_folders(repo: &Path, manifest: &Manifest, wrong: &mut Vec<String>) -> Result<()> {
     for name in file_names(repo, "series")? {
         let known = manifest.series.iter().any(|series| series.name == name);
         if !known && format!("series/{name}") != MANIFEST {
-            wrong.push(format!("series/{name} is in no series"));
+            wrong.push(format!(
+                "series/{name} is in no series; add it to {MANIFEST} or remove it"
+            ));
         }
     }
     if repo.join("kernel").is_dir() {
         for name in file_names(repo, "kernel")? {
             if name != "base.toml" && !name.ends_with(".config") {
                 wrong.push(format!(
-                    "kernel/{name}: the folder is the kit's, and is not laid over Linux's kernel/"
+                    "kernel/{name}: move the file; this folder is not laid over Linux's kernel/"
                 ));
             }
         }
     }
     Ok(())
-}
-
-fn split(text: &str) -> Result<Message> {
-    let Some((subject, body)) = text.trim_end().split_once("\n\n") else {
-        bail!("a subject, a blank line and a text are wanted");
-    };
-    Ok(Message {
-        subject: subject.to_string(),
-        body: body.trim_start_matches('\n').to_string(),
-    })
-}
-
-fn message_faults(file: &str, text: &str) -> Vec<String> {
-    let Ok(message) = split(text) else {
-        return vec![format!(
-            "{file}: a subject, a blank line and a text are wanted"
-        )];
-    };
-    let mut faults = Vec::new();
-    if message.subject.contains('\n') {
-        faults.push(format!("{file}: the subject is more than one line"));
-    }
-    if message.subject.ends_with('.') {
-        faults.push(format!("{file}: the subject ends with a dot"));
-    }
-    for (number, line) in text.lines().enumerate() {
-        let number = number + 1;
-        let columns = line.chars().count();
-        // A URL or a tag with one cannot be broken.
-        let breakable = !line.contains("://") && !line.starts_with("Fixes: ");
-        if columns > COLUMNS && breakable {
-            faults.push(format!(
-                "{file}:{number}: {columns} columns, {COLUMNS} are allowed"
-            ));
-        }
-        if line.ends_with([' ', '\t']) {
-            faults.push(format!("{file}:{number}: a blank at the end of the line"));
-        }
-        // git am ends the message there.
-        if line == "---" || line.starts_with("diff -") || line.starts_with("Index: ") {
-            faults.push(format!("{file}:{number}: git am ends the message here"));
-        }
-        if line.starts_with("Signed-off-by:") {
-            faults.push(format!(
-                "{file}:{number}: Signed-off-by is for the person who sends"
-            ));
-        }
-    }
-    faults
-}
-
-/// Adds trailers to a message, in one block with those that it has.
-fn with_trailers(message: &str, trailers: &[String]) -> String {
-    let block = message.rsplit("\n\n").next().unwrap_or_default();
-    let has = message.contains("\n\n") && block.lines().all(is_trailer);
-    let old: BTreeSet<&str> = block.lines().collect();
-    let new: Vec<&str> = trailers
-        .iter()
-        .map(String::as_str)
-        .filter(|line| !(has && old.contains(line)))
-        .collect();
-    if new.is_empty() {
-        return format!("{message}\n");
-    }
-    let between = if has { "\n" } else { "\n\n" };
-    format!("{message}{between}{}\n", new.join("\n"))
-}
-
-/// `Some-tag: value`
-fn is_trailer(line: &str) -> bool {
-    line.split_once(": ").is_some_and(|(tag, _)| {
-        tag.starts_with(|c: char| c.is_ascii_uppercase())
-            && tag.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
-    })
 }
 
 #[cfg(test)]
@@ -385,7 +321,7 @@ mod tests {
         let dir = checkout(TOML);
         let manifest = Manifest::read(dir.path()).unwrap();
         let to = tempfile::tempdir().unwrap();
-        let patches = || tree::patches(to.path()).unwrap().len();
+        let patches = || changes::patches(to.path()).unwrap().len();
         manifest.checkout(dir.path(), 1, to.path()).unwrap();
         assert!(to.path().join("net/a.rs").exists());
         assert_eq!(patches(), 1);
@@ -398,9 +334,9 @@ mod tests {
         for (file, fault) in [
             ("rust/kernel/b.rs", "rust/kernel/b.rs is in no patch"),
             ("series/a/3-z.patch", "series/a/3-z.patch has no message"),
-            ("series/a/notes", "series/a/notes is no .msg"),
+            ("series/a/notes", "series/a/notes is neither cover"),
             ("series/b/1-x.msg", "series/b is in no series"),
-            ("kernel/fork.c", "kernel/fork.c: the folder is the kit's"),
+            ("kernel/fork.c", "kernel/fork.c: move the file"),
         ] {
             let dir = checkout(TOML);
             write(&dir, file, "x: three\n\nWhy.\n");
@@ -411,14 +347,16 @@ mod tests {
     #[test]
     fn file_in_two_patches() {
         let dir = checkout(&format!("{TOML}2-y = [\"net/a.rs\"]\n"));
-        assert!(error(&dir).contains("net/a.rs is in a/1-x and in a/2-y"));
+        assert!(
+            error(&dir).contains("net/a.rs is in more than one patch; keep one of a/1-x, a/2-y")
+        );
     }
 
     #[test]
     fn file_that_is_not_there() {
         for (file, fault) in [
-            ("net/a.rs", "net/a.rs (in a/1-x) is not there"),
-            ("series/a/1-x.msg", "series/a/1-x.msg is not there"),
+            ("net/a.rs", "net/a.rs (in a/1-x) does not exist"),
+            ("series/a/1-x.msg", "series/a/1-x.msg does not exist"),
             ("series/a/cover", "series/a/cover"),
             ("series/a/2-y.patch", "a/2-y has no files"),
         ] {
@@ -431,43 +369,5 @@ mod tests {
     #[test]
     fn unknown_key() {
         assert!(error(&checkout(&TOML.replace("prefix", "prefixes"))).contains("prefixes"));
-    }
-
-    #[test]
-    fn messages_are_as_a_maintainer_wants_them() {
-        let long = "x".repeat(COLUMNS + 1);
-        for (text, fault) in [
-            (format!("{long}\n\nWhy.\n"), ":1: 76 columns"),
-            (format!("x: y\n\n{long}\n"), ":3: 76 columns"),
-            ("x: y\nWhy.\n".to_string(), "a blank line"),
-            ("x: y\n".to_string(), "a blank line"),
-            ("x: y\nz\n\nWhy.\n".to_string(), "more than one line"),
-            ("x: y.\n\nWhy.\n".to_string(), "with a dot"),
-            ("x: y\n\nWhy. \n".to_string(), ":3: a blank at the end"),
-            ("x: y\n\nWhy.\n---\nz\n".to_string(), ":4: git am"),
-            (
-                "x: y\n\nWhy.\n\nSigned-off-by: A <a@b>\n".to_string(),
-                ":5: Signed-off-by",
-            ),
-        ] {
-            let faults = message_faults("m", &text).join("\n");
-            assert!(faults.contains(fault), "{text:?}: {faults:?}");
-        }
-        let fine = format!("{}\n\nLink: https://{long}\n", &long[1..]);
-        assert!(message_faults("m", &fine).is_empty());
-    }
-
-    #[test]
-    fn trailers_are_one_block() {
-        let new = ["Assisted-by: LLM".to_string()];
-        assert_eq!(
-            with_trailers("a: b\n\nWhy.\n\nFixes: 1234 (\"x\")", &new),
-            "a: b\n\nWhy.\n\nFixes: 1234 (\"x\")\nAssisted-by: LLM\n"
-        );
-        assert_eq!(
-            with_trailers("a: b\n\nWhy.\n\nAssisted-by: LLM", &new),
-            "a: b\n\nWhy.\n\nAssisted-by: LLM\n"
-        );
-        assert_eq!(with_trailers("a: b\n\nWhy.", &[]), "a: b\n\nWhy.\n");
     }
 }
