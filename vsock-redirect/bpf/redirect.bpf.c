@@ -25,7 +25,7 @@ static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_sk_redirect_map)(struct __sk_buff *skb, void *map, u32 key,
 				   u64 flags) = (void *)52;
 
-/* Shared with user space, which maps it (src/lane.rs has the same layout). */
+/* Shared with user space, which maps it (src/redirect/ has the same layout). */
 struct shared {
 	u64 bytes;	/* sent on to the target */
 	u64 packets;	/* the same in packets */

@@ -11,8 +11,8 @@ use rustix::event::PollFlags;
 
 use crate::address::Peer;
 use crate::end::{End, Gone, Kind};
-use crate::lane::Lane;
-use crate::listen::SocketFile;
+use crate::redirect::Lane;
+use crate::socket_file::SocketFile;
 use crate::sys;
 use crate::Tool;
 

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{shutdown, Shutdown};
 use rustix::event::PollFlags;
 
-use crate::lane::{Lane, Marker};
+use crate::redirect::{Lane, Marker};
 use crate::sys::{self, Stop};
 
 /// The far end of a target no longer reads: not a fault, but nothing more can be delivered.

@@ -11,8 +11,8 @@
 mod address;
 mod datagrams;
 mod end;
-mod lane;
-mod listen;
+mod redirect;
+mod socket_file;
 mod stats;
 mod streams;
 mod sys;

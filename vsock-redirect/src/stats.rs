@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::lane::Shared;
+use crate::redirect::Shared;
 
 /// The counters of one direction, over all connections that were.
 #[derive(Default)]

@@ -3,13 +3,8 @@
 //! that checks it. Each command prints one line of JSON.
 
 mod bench;
-mod content;
-mod ends;
-mod monitor;
-mod peer;
+mod checked;
 mod stress;
-mod transfer;
-mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -129,16 +124,16 @@ fn seconds(text: &str) -> Result<Duration, String> {
 fn run(arguments: Arguments) -> Result<bool> {
     match arguments.command {
         Command::SendUnixDgram { path, sndbuf, send } => {
-            ends::send("unix-dgram", ends::unix_datagram(&path, sndbuf)?, &send)
+            checked::send("unix-dgram", checked::unix_datagram(&path, sndbuf)?, &send)
         }
         Command::SendUnixStream { path, send } => {
-            ends::send("unix-stream", ends::unix_stream(&path)?, &send)
+            checked::send("unix-stream", checked::unix_stream(&path)?, &send)
         }
         Command::SendVsock { cid, port, send } => {
-            ends::send("vsock", ends::vsock_connect(cid, port)?, &send)
+            checked::send("vsock", checked::vsock_connect(cid, port)?, &send)
         }
         Command::Bench(args) => bench::run(&args),
-        Command::BenchPeer { port } => peer::serve(port),
+        Command::BenchPeer { port } => bench::peer::serve(port),
         Command::Stress(args) => stress::run(&stress::Stress {
             seed: args.seed,
             time: args.time,
@@ -153,7 +148,7 @@ fn run(arguments: Arguments) -> Result<bool> {
             timeout,
             echo,
             greeting,
-        } => ends::serve(&ends::Serve {
+        } => checked::serve(&checked::Serve {
             port,
             bytes,
             seed,

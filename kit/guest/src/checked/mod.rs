@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The sockets, and the loops that send and receive.
 
+mod content;
+
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -18,8 +20,8 @@ use nix::sys::socket::{
 };
 use serde_json::json;
 
-use crate::content::{Content, Hash};
 use crate::Send;
+use content::{Content, Hash};
 
 const BUFFER: usize = 1 << 18;
 

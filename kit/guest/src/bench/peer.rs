@@ -11,8 +11,8 @@ use nix::errno::Errno;
 use nix::libc::{VMADDR_CID_ANY, VMADDR_PORT_ANY};
 use nix::sys::socket::{accept4, connect, AddressFamily, SockFlag, SockType, VsockAddr};
 
-use crate::ends::{listener, open};
-use crate::transfer::{drain, echo, give_up_after, receive_all, send_all, write, LIMIT};
+use super::blocking::{drain, echo, give_up_after, receive_all, send_all, write, LIMIT};
+use crate::checked::{listener, open};
 
 /// The kernel gives up a vsock connect after 2 s, which a busy machine can take to answer.
 const TRIES: u32 = 5;

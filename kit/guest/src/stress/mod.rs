@@ -23,7 +23,7 @@ use nix::sys::time::TimeVal;
 use serde_json::json;
 use sockmap::{Map, Program};
 
-use crate::ends::{loopback_listener, open};
+use crate::checked::{loopback_listener, open};
 
 const WORD: usize = 8;
 /// No call may take longer: something is stuck then.

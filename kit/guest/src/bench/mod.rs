@@ -6,6 +6,11 @@
 //! the far ends of the vsocks. Each measurement is one line of JSON; the arms take turns within a
 //! round, so that what slows the machine slows them all.
 
+mod blocking;
+mod monitor;
+pub mod peer;
+mod worker;
+
 use std::fs;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -26,11 +31,11 @@ use nix::sys::time::TimeVal;
 use serde_json::json;
 use sockmap::{Map, Program};
 
-use crate::ends::{loopback_listener, open, print};
-use crate::monitor::{Monitor, Packet};
-use crate::peer::{Far, Peer};
-use crate::transfer::{drain, echo, give_up_after, receive, receive_all, send_all, write, LIMIT};
-use crate::worker::Crew;
+use crate::checked::{loopback_listener, open, print};
+use blocking::{drain, echo, give_up_after, receive, receive_all, send_all, write, LIMIT};
+use monitor::{Monitor, Packet};
+use peer::{Far, Peer};
+use worker::Crew;
 
 /// What socat reads at once. The copy loop reads twice that, as the largest datagram has to fit in.
 const BUFFER: usize = 1 << 16;

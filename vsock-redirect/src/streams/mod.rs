@@ -31,8 +31,8 @@ use rustix::event::PollFlags;
 
 use crate::address::Peer;
 use crate::end::{check_limit, End, Gone, Kind};
-use crate::lane::{Lane, Unsupported};
-use crate::listen::SocketFile;
+use crate::redirect::{Lane, Unsupported};
+use crate::socket_file::SocketFile;
 use crate::stats::Tally;
 use crate::sys::{self, Flag, Received, Stop};
 use crate::Tool;
