@@ -31,8 +31,8 @@ fn main() {
         }
     }
     fail(&format!(
-        "cannot compile {SOURCE}: clang was not found (tried {}). Install clang, or set CLANG to the \
-         path of a clang that has the BPF target",
+        "cannot compile {SOURCE}: clang was not found (tried {}). Install clang, or set CLANG to \
+         the path of a clang that has the BPF target",
         candidates.join(", ")
     ));
 }

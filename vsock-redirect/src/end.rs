@@ -76,7 +76,8 @@ impl End {
         self.events().intersects(PollFlags::RDHUP | PollFlags::HUP)
     }
 
-    /// Returns whether the peer would still take data, as far as the kernel can tell without a send.
+    /// Returns whether the peer would still take data, as far as the kernel can tell without a
+    /// send.
     pub fn writes(&self) -> bool {
         match self.kind {
             Kind::Unix => !self.events().contains(PollFlags::HUP),
@@ -117,8 +118,8 @@ impl End {
         }
     }
 
-    /// Waits until this target has all data that was redirected so far. Nothing may be redirected or
-    /// injected at the same time.
+    /// Waits until this target has all data that was redirected so far. Nothing may be redirected
+    /// or injected at the same time.
     pub fn drain(&self, redirect: &Redirect, stop: &Stop) -> Result<Result<(), Gone>> {
         if let Err(gone) = self.check_redirect(self.take_error())? {
             return Ok(Err(gone));

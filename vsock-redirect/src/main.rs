@@ -2,9 +2,9 @@
 //! `vsock-redirect`: moves data between a UNIX socket and a vsock inside the kernel, in place of
 //! `socat`.
 //!
-//! A BPF program (bpf/redirect.bpf.c) on a sockmap sends each packet that one socket receives to the
-//! other socket. This tool sets up the program and the sockets, watches for the end of a stream and
-//! for errors, and takes everything down without losing data.
+//! A BPF program (bpf/redirect.bpf.c) on a sockmap sends each packet that one socket receives to
+//! the other socket. This tool sets up the program and the sockets, watches for the end of a stream
+//! and for errors, and takes everything down without losing data.
 //!
 //! The modules, from the lowest up:
 //!
@@ -66,8 +66,8 @@ struct Arguments {
 
 const SOURCE_HELP: &str = "The UNIX socket to make, in one of two forms:
 
-unix-recv:PATH: receive datagrams at PATH, and send them all over one vsock connection. One way. The \
-receiver sees a byte stream without the borders of the datagrams.
+unix-recv:PATH: receive datagrams at PATH, and send them all over one vsock connection. One way. \
+The receiver sees a byte stream without the borders of the datagrams.
 
 unix-listen:PATH: listen for stream connections at PATH, and make one vsock connection for each of \
 them. Both ways.";

@@ -50,6 +50,7 @@ impl Stop {
         })
     }
 
+    /// Requests the end and starts the time limit.
     pub fn raise(&self) {
         self.since.get_or_init(Instant::now);
         self.flag.raise();
@@ -61,6 +62,7 @@ impl Stop {
             .get()
             .is_some_and(|since| since.elapsed() > self.limit)
     }
+
     /// Fails if the time limit is over.
     pub fn check_limit(&self) -> Result<()> {
         if self.is_over() {

@@ -74,21 +74,23 @@ pub fn poll<const N: usize>(
 
 /// Waits until each BPF program that runs at this moment has ended and has queued its packet.
 ///
-/// `MEMBARRIER_CMD_GLOBAL` waits for an RCU grace period, which includes that. It does nothing on one
-/// CPU, and a kernel may lack it. There, a pause that is long compared with a program must do.
+/// `MEMBARRIER_CMD_GLOBAL` waits for an RCU grace period, in which each such program ends. The call
+/// does nothing on a machine with one CPU, and a kernel may lack it. In these cases the function
+/// sleeps for 20 ms, which is long compared with the run of a program.
 pub fn barrier() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-    // SAFETY: Neither call takes a pointer.
-    let done = unsafe {
-        libc::sysconf(libc::_SC_NPROCESSORS_ONLN) > 1
-            && libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) == 0
+    // SAFETY: The call takes no pointer.
+    let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    let done = processors > 1 && {
+        // SAFETY: The call takes no pointer.
+        unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) == 0 }
     };
     if !done {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-// SIOCOUTQ has the number of TIOCOUTQ.
+// SIOCOUTQ, which has the same number as TIOCOUTQ.
 nix::ioctl_read_bad!(siocoutq, libc::TIOCOUTQ, libc::c_int);
 
 /// Returns the number of bytes that were sent to a socket and that the kernel still holds.

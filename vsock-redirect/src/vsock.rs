@@ -20,7 +20,8 @@ pub fn open() -> io::Result<OwnedFd> {
     )
     .map_err(|error| match error {
         Errno::EAFNOSUPPORT => io::Error::other(
-            "this kernel has no vsock: load the module vsock, or build the kernel with CONFIG_VSOCKETS",
+            "this kernel has no vsock: load the module vsock, or build the kernel with \
+             CONFIG_VSOCKETS",
         ),
         error => io::Error::other(format!("cannot make a vsock socket: {error}")),
     })

@@ -56,8 +56,10 @@ fn connect_to(fd: OwnedFd, address: &dyn SockaddrLike, name: &str) -> Result<Own
 /// Returns a vsock that listens, and its address.
 pub fn listener(kind: SockType, cid: u32, port: u32) -> Result<(OwnedFd, VsockAddr)> {
     let listener = open(AddressFamily::Vsock, kind)?;
-    bind(listener.as_raw_fd(), &VsockAddr::new(cid, port))
-        .with_context(|| format!("cannot listen on vsock port {port}"))?;
+    bind(listener.as_raw_fd(), &VsockAddr::new(cid, port)).with_context(|| match port {
+        VMADDR_PORT_ANY => format!("cannot listen on a vsock port of CID {cid}"),
+        _ => format!("cannot listen on vsock port {port}"),
+    })?;
     listen(&listener, Backlog::new(64)?)?;
     let address = getsockname(listener.as_raw_fd())?;
     Ok((listener, address))
@@ -66,6 +68,7 @@ pub fn listener(kind: SockType, cid: u32, port: u32) -> Result<(OwnedFd, VsockAd
 /// Returns a vsock that listens on the loopback, and its address.
 pub fn loopback_listener(kind: SockType) -> Result<(OwnedFd, VsockAddr)> {
     listener(kind, VMADDR_CID_LOCAL, VMADDR_PORT_ANY)
+        .context("no vsock loopback: load the module vsock_loopback")
 }
 
 /// Connects two vsocks over loopback: first the accepted socket, then the connecting one.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A library for `LD_PRELOAD` that runs any vsock program with its sockets in a sockmap.
 //!
-//! A sockmap is transparent if a program in it works exactly as outside. This library tests that with
-//! programs that know nothing of sockmaps, such as Linux's `vsock_test`: it wraps connect(2),
-//! accept(2) and accept4(2), and puts each connected vsock into a map before the program gets it. If
-//! a socket cannot enter the map, the library aborts the program, so that no test passes outside.
+//! A sockmap is transparent if a program in it works exactly as outside. This library tests that
+//! with programs that know nothing of sockmaps, such as Linux's `vsock_test`: it wraps connect(2),
+//! accept(2) and accept4(2), and puts each connected vsock into a map before the program gets it.
+//! If a socket cannot enter the map, the library aborts the program, so that no test passes
+//! outside.
 //!
 //! Example, on the server and likewise on the client:
 //!

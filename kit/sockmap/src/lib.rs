@@ -74,7 +74,8 @@ impl Map {
         Ok(())
     }
 
-    /// Attaches a program. It gives the verdict on packets of sockets that enter the map after this.
+    /// Attaches a program. It gives the verdict on packets of sockets that enter the map after
+    /// this.
     pub fn attach(&self, program: &Program) -> Result<()> {
         self.attachment(bpf::BPF_PROG_ATTACH, program)
     }
@@ -110,7 +111,8 @@ impl Program {
         Self::load(&[mov(0, SK_DROP), EXIT])
     }
 
-    /// Loads a program that redirects each packet to the socket with `key` in `map`, which sends it.
+    /// Loads a program that redirects each packet to the socket with `key` in `map`, which sends
+    /// it.
     pub fn redirect(map: &Map, key: u32) -> Result<Self> {
         let fd = map.0.as_raw_fd() as u32;
         Self::load(&[

@@ -2,14 +2,14 @@
 //! A redirect: one direction inside the kernel, with its BPF programs and maps.
 //!
 //! A sockmap does not know the end of a stream, and no event tells that the queue of a redirect is
-//! empty. So each redirect has a pair of UNIX datagram sockets, the injector. One end of the pair is
-//! in a map of its own, with a program that redirects to the target. Data that user space writes to
-//! the other end goes to the target through the same queue as all other data.
+//! empty. So each redirect has a pair of UNIX datagram sockets, the injector. One end of the pair
+//! is in a map of its own, with a program that redirects to the target. Data that user space writes
+//! to the other end goes to the target through the same queue as all other data.
 //!
 //! An empty datagram into the injector is an end marker. The kernel charges the datagram to the
-//! socket that sent it (`SIOCOUTQ`) until the backlog has come to it. At that point, all data before
-//! the marker has been handed to the target. Some kernels end a redirect at an empty packet, and set
-//! EPIPE on the target. They do so at the same point, so EPIPE means the same.
+//! socket that sent it (`SIOCOUTQ`) until the backlog has come to it. At that point, all data
+//! before the marker has been handed to the target. Some kernels end a redirect at an empty packet,
+//! and set EPIPE on the target. They do so at the same point, so EPIPE means the same.
 
 mod error;
 mod object;

@@ -31,10 +31,10 @@ pub fn run(
 
 /// Takes packets from the client.
 ///
-/// The program goes on redirecting meanwhile. If it passed packets to user space instead, the kernel
-/// would drop them if the client shut down its sending side at this moment. So a packet that arrives
-/// in these microseconds may overtake the others. That is unlikely; the connection then fails with
-/// an error.
+/// The program goes on redirecting meanwhile. If it passed packets to user space instead, the
+/// kernel would drop them if the client shut down its sending side at this moment. So a packet that
+/// arrives in these microseconds may overtake the others. That is unlikely; the connection then
+/// fails with an error.
 fn take_requests(direction: &Direction<'_>, redirect: &mut Redirect) -> Result<Result<(), Gone>> {
     redirect.set_source(&direction.from.socket)?;
     let mut buffer = vec![0; BUFFER];
@@ -56,8 +56,8 @@ fn take_requests(direction: &Direction<'_>, redirect: &mut Redirect) -> Result<R
     Ok(Ok(()))
 }
 
-/// Takes packets from the vsock. The program passes all packets to user space meanwhile, so none can
-/// overtake.
+/// Takes packets from the vsock. The program passes all packets to user space meanwhile, so none
+/// can overtake.
 fn take_answers(
     direction: &Direction<'_>,
     redirect: &mut Redirect,
@@ -82,7 +82,7 @@ fn take_answers(
                 return Ok(Err(gone));
             }
             if (redirect.shared().passed() - passed_before).saturating_sub(read) > BEHIND_AT_MOST {
-                bail!("the sender is more than 64 MiB ahead of the receiver: the connection is closed");
+                bail!("the sender is more than 64 MiB ahead of the receiver, the connection is closed");
             }
         }
         if redirect.release(passed) {

@@ -10,8 +10,8 @@ use super::wait::{Event, Wait};
 use crate::redirect::{Redirect, Unsupported};
 use crate::sys::{self, Received};
 
-/// Bytes to copy at most. If the sender is still ahead then, the kernel takes over with a queue that
-/// is not empty.
+/// Bytes to copy at most. If the sender is still ahead then, the kernel takes over with a queue
+/// that is not empty.
 const COPY_AT_MOST: usize = 16 << 20;
 
 /// How the copying ends.

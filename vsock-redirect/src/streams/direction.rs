@@ -33,7 +33,8 @@ impl Direction<'_> {
         &self.service.stop
     }
 
-    /// Returns whether a redirect may start: a later shutdown() by the client must not drop answers.
+    /// Returns whether a redirect may start: a later shutdown() by the client must not drop
+    /// answers.
     pub fn may_redirect(&self) -> bool {
         self.is_request() || !self.service.half_close || self.client_done.is_raised()
     }

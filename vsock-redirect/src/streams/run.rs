@@ -89,8 +89,8 @@ fn start_and_watch(direction: &Direction<'_>, redirect: &mut Redirect) -> Result
                 return Ok(Err(gone));
             }
         }
-        // Once the queue was empty, the kernel takes one packet for each that arrives, so none stays
-        // behind. The slow check goes on in case the socket has left the map.
+        // Once the queue was empty, the kernel takes one packet for each that arrives, so none
+        // stays behind. The slow check goes on in case the socket has left the map.
         settled = !waiting;
         before = Some(now);
     }

@@ -22,8 +22,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 const OP_RW: u16 = 5;
 const OP_CREDIT_UPDATE: u16 = 6;
 
-// Offsets in a captured packet: first the header of include/uapi/linux/vsockmon.h, then the header of
-// the vsock packet.
+// Offsets in a captured packet: first the header of include/uapi/linux/vsockmon.h, then the header
+// of the vsock packet.
 const MON_HEADER: usize = 32;
 const SRC_PORT: usize = MON_HEADER + 16;
 const DST_PORT: usize = MON_HEADER + 20;

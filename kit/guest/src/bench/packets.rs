@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Counts the vsock packets of a transfer.
+//! Counts the vsock packets that carry one MiB of data, and the credit updates for it.
 
 use anyhow::Result;
 

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use clap::value_parser;
 use nix::sys::socket::{shutdown, Shutdown};
 use serde_json::json;
 
@@ -18,7 +19,7 @@ use crate::report::{print, rate};
 #[derive(clap::Args)]
 pub struct Args {
     /// Bytes of each write
-    #[arg(long, default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=(1 << 24)))]
+    #[arg(long, default_value_t = 65536, value_parser = value_parser!(u32).range(1..=(1 << 24)))]
     size: u32,
     /// Bytes to send in total
     #[arg(long)]
