@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Compiles bpf/redirect.bpf.c with clang: `$CLANG`, else `clang-22`, else `clang`.
+//! Compiles bpf/redirect.bpf.c with the clang that `$CLANG` names, or else `clang-22` or `clang`.
 
 use std::env;
 use std::path::PathBuf;
@@ -31,8 +31,8 @@ fn main() {
         }
     }
     fail(&format!(
-        "compiling {SOURCE} needs clang with the BPF target; not found: {} (set CLANG, or run \
-         `cargo xtask build`, which brings one)",
+        "cannot compile {SOURCE}: clang was not found (tried {}). Install clang, or set CLANG to \
+         the path of a clang that has the BPF target",
         candidates.join(", ")
     ));
 }

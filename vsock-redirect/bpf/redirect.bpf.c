@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The kernel half of vsock-redirect: one "lane" moves what one socket receives
- * to another socket.  The few definitions of the BPF ABI that are needed are
- * written out here, so that the build needs clang and nothing else.
+ * The kernel half of vsock-redirect: a redirect sends each packet that one
+ * socket receives to another socket.
  *
- * Nothing here looks at skb->sk: kernels exist in which a vsock packet has none.
+ * This file defines the few parts of the BPF ABI that it needs, so that the
+ * build needs only clang.  No program reads skb->sk, because a vsock packet has
+ * no socket there in some kernels.
  */
 
 typedef unsigned int u32;
@@ -13,7 +14,7 @@ typedef unsigned long long u64;
 enum { MAP_TYPE_ARRAY = 2, MAP_TYPE_SOCKMAP = 15, MAP_MMAPABLE = 1 << 10 };
 enum { SK_DROP, SK_PASS };
 
-/* Only the first field of the context is used. */
+/* The start of the context: no program reads further fields. */
 struct __sk_buff {
 	u32 len;
 };
@@ -25,12 +26,12 @@ static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_sk_redirect_map)(struct __sk_buff *skb, void *map, u32 key,
 				   u64 flags) = (void *)52;
 
-/* Shared with user space, which maps it (src/lane.rs has the same layout). */
+/* User space maps this. src/redirect/shared.rs has the same layout. */
 struct shared {
-	u64 bytes;	/* sent on to the target */
-	u64 packets;	/* the same in packets */
-	u64 passed;	/* bytes left to the program that owns the source */
-	u64 taken;	/* written by user space: how many of those it has taken */
+	u64 bytes;	/* redirected to the target */
+	u64 packets;	/* redirected to the target */
+	u64 passed;	/* bytes passed to the owner of the source */
+	u64 taken;	/* passed bytes that user space has taken; it writes this */
 };
 
 struct {
@@ -41,7 +42,7 @@ struct {
 	struct shared *value;
 } shared SEC(".maps");
 
-/* The socket to receive from: forward() is attached to this map. */
+/* The source. forward() is attached to this map. */
 struct {
 	UINT(type, MAP_TYPE_SOCKMAP);
 	UINT(max_entries, 1);
@@ -49,7 +50,7 @@ struct {
 	u32 *value;
 } source SEC(".maps");
 
-/* One end of the tool's own socket pair: inject() is attached to this map. */
+/* One end of the tool's own socket pair. inject() is attached to this map. */
 struct {
 	UINT(type, MAP_TYPE_SOCKMAP);
 	UINT(max_entries, 1);
@@ -57,7 +58,7 @@ struct {
 	u32 *value;
 } injector SEC(".maps");
 
-/* The socket to send to. */
+/* The target. */
 struct {
 	UINT(type, MAP_TYPE_SOCKMAP);
 	UINT(max_entries, 1);
@@ -72,14 +73,14 @@ int forward(struct __sk_buff *skb)
 	u64 len = skb->len;
 	struct shared *s = bpf_map_lookup_elem(&shared, &zero);
 
-	/* An empty datagram adds nothing to a byte stream, and some kernels end
-	 * a redirect at an empty packet.
+	/* Some kernels end a redirect at an empty packet. An empty datagram
+	 * adds nothing to a byte stream, so drop it.
 	 */
 	if (!s || !len)
 		return SK_DROP;
 
-	/* As long as user space has not taken all that was left to it, what
-	 * follows must take the same way, or it would overtake.
+	/* While user space has not taken all passed bytes, pass the next ones
+	 * too. If they were redirected, they would overtake.
 	 */
 	if (*(volatile u64 *)&s->passed == *(volatile u64 *)&s->taken &&
 	    bpf_sk_redirect_map(skb, &target, 0, 0) == SK_PASS) {

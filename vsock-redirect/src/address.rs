@@ -4,16 +4,16 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What is received from.
+/// The UNIX socket to receive from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// `unix-recv:PATH`: datagrams sent to PATH, one direction.
+    /// `unix-recv:PATH`: datagrams to PATH, one direction.
     Datagrams(PathBuf),
-    /// `unix-listen:PATH`: each connection to PATH, both directions.
+    /// `unix-listen:PATH`: stream connections to PATH, both directions.
     Stream(PathBuf),
 }
 
-/// `vsock-connect:CID:PORT`.
+/// The vsock to connect to: `vsock-connect:CID:PORT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub cid: u32,
@@ -30,12 +30,12 @@ impl FromStr for Source {
             "unix-listen" => Source::Stream,
             _ => return Err("expected unix-recv:PATH or unix-listen:PATH".to_owned()),
         };
-        // sun_path has 108 bytes, one of them for the terminating NUL.
+        // sun_path has 108 bytes, of which the terminating NUL takes one.
         match path.len() {
             0 => Err("the path is empty".to_owned()),
             1..=107 => Ok(make(PathBuf::from(path))),
             length => Err(format!(
-                "the path has {length} bytes, a socket path holds 107"
+                "the path has {length} bytes, but a socket path can have at most 107"
             )),
         }
     }
@@ -51,11 +51,12 @@ impl FromStr for Peer {
         }
         let (cid, port) = rest
             .split_once(':')
-            .ok_or("expected vsock-connect:CID:PORT, the port is missing")?;
+            .ok_or("expected vsock-connect:CID:PORT, but the port is missing")?;
         let cid = match cid {
             "host" => libc::VMADDR_CID_HOST,
             "local" => libc::VMADDR_CID_LOCAL,
-            _ => number(cid).ok_or_else(|| format!("'{cid}' is not a CID"))?,
+            _ => number(cid)
+                .ok_or_else(|| format!("'{cid}' is not a CID: use a number, host or local"))?,
         };
         let port = number(port).ok_or_else(|| format!("'{port}' is not a vsock port"))?;
         Ok(Peer { cid, port })
@@ -68,15 +69,16 @@ impl std::fmt::Display for Peer {
     }
 }
 
-/// The keyword is matched without regard to case, as socat does.
+/// Splits a keyword, of which the case does not matter (as in socat), from its address.
 fn split(text: &str) -> Result<(String, &str), String> {
     let (keyword, rest) = text
         .split_once(':')
-        .ok_or("expected KEYWORD:ADDRESS, there is no colon")?;
+        .ok_or("expected KEYWORD:ADDRESS, but there is no colon")?;
     Ok((keyword.to_ascii_lowercase(), rest))
 }
 
-/// A decimal or 0x number; all ones is the "any" wildcard, to which one cannot connect.
+/// Parses a decimal number, or a hexadecimal one after `0x`. The number with all bits set means
+/// "any", to which nothing can connect.
 fn number(text: &str) -> Option<u32> {
     let value = match text.strip_prefix("0x") {
         Some(hex) if !hex.starts_with('+') => u32::from_str_radix(hex, 16).ok()?,

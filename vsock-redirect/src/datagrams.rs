@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `unix-recv`: every datagram that arrives at a path goes to one vsock connection.
+//! `unix-recv`: sends all datagrams that arrive at a path over one vsock connection.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -11,13 +11,14 @@ use rustix::event::PollFlags;
 
 use crate::address::Peer;
 use crate::end::{End, Gone, Kind};
-use crate::lane::Lane;
-use crate::listen::SocketFile;
+use crate::redirect::Redirect;
+use crate::socket_file::SocketFile;
 use crate::sys;
-use crate::Tool;
+use crate::tool::Tool;
+use crate::vsock;
 
 pub fn run(tool: &mut Tool, path: &Path, peer: Peer) -> Result<()> {
-    let vsock = End::new(sys::vsock_connect(peer)?, Kind::Vsock);
+    let vsock = End::new(vsock::connect(peer)?, Kind::Vsock);
     let source: OwnedFd = socket(
         AddressFamily::Unix,
         SockType::Datagram,
@@ -25,36 +26,36 @@ pub fn run(tool: &mut Tool, path: &Path, peer: Peer) -> Result<()> {
         None,
     )?;
 
-    // The socket is in the map before it has a name, so no datagram can come too early.
-    let mut lane = Lane::new()?;
-    lane.set_target(&vsock.socket)?;
-    lane.set_source(&source)?;
-    tool.to_vsock.enter(lane.shared());
+    // No sender can find the socket before it has a name, so no datagram comes too early.
+    let mut redirect = Redirect::new()?;
+    redirect.set_target(&vsock.socket)?;
+    redirect.set_source(&source)?;
+    tool.to_vsock.enter(redirect.shared());
     let file = SocketFile::bind(&source, path)?;
 
-    wait(tool, &vsock, &lane, peer)?;
+    wait(tool, &vsock, &redirect, peer)?;
 
-    // No new sender finds the path, then none that has it open can send any more.
+    // First no new sender finds the path, then no sender that has it open can send.
     drop(file);
     nix::sys::socket::shutdown(source.as_raw_fd(), Shutdown::Read)?;
     sys::barrier();
-    if vsock.drain(&lane, &tool.stop)?.is_err() {
+    if vsock.drain(&redirect, &tool.stop)?.is_err() {
         bail!("{peer} closed the connection before it had taken everything");
     }
     vsock.shutdown(Shutdown::Write);
     vsock.flush(Duration::from_secs(2));
     tool.print_stats();
-    if lane.shared().passed() != 0 {
+    if redirect.shared().passed() != 0 {
         bail!(
-            "{} bytes were not redirected and are lost",
-            lane.shared().passed()
+            "{} bytes were not redirected, and are lost",
+            redirect.shared().passed()
         );
     }
     Ok(())
 }
 
-/// Until the tool is told to stop, or cannot go on.
-fn wait(tool: &mut Tool, vsock: &End, lane: &Lane, peer: Peer) -> Result<()> {
+/// Waits until a signal ends the tool. Fails if the tool cannot go on.
+fn wait(tool: &mut Tool, vsock: &End, redirect: &Redirect, peer: Peer) -> Result<()> {
     let mut hangup = PollFlags::RDHUP;
     loop {
         let [event, signal] = sys::poll(
@@ -72,11 +73,12 @@ fn wait(tool: &mut Tool, vsock: &End, lane: &Lane, peer: Peer) -> Result<()> {
             bail!("{peer} closed the connection");
         }
         if event.contains(PollFlags::RDHUP) {
-            // The peer will not send, which is no concern of a one-way redirect.
+            // The peer sends nothing more, which does not matter to a redirect of one way.
             hangup = PollFlags::empty();
         }
-        if lane.shared().passed() != 0 {
-            return Err(std::io::Error::other("a datagram found no target")).context("internal");
+        if redirect.shared().passed() != 0 {
+            return Err(std::io::Error::other("a datagram found no target"))
+                .context("internal error");
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One connected socket, as the source of one direction and the target of the other.
+//! An end: a connected socket, which is the source of one direction and the target of the other.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -10,10 +10,12 @@ use nix::errno::Errno;
 use nix::sys::socket::{shutdown, Shutdown};
 use rustix::event::PollFlags;
 
-use crate::lane::{Lane, Marker};
-use crate::sys::{self, Stop};
+use crate::redirect::{Marker, Redirect};
+use crate::stop::Stop;
+use crate::{sys, vsock};
 
-/// The far end of a target no longer reads: not a fault, but nothing more can be delivered.
+/// The receiver behind a target has stopped reading. This is no error, but nothing more can be
+/// delivered.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Gone;
 
@@ -26,7 +28,7 @@ pub enum Kind {
 pub struct End {
     pub socket: OwnedFd,
     pub kind: Kind,
-    /// A pending error that the thread of the other direction came upon.
+    /// A pending error that the thread of the other direction has found.
     error: AtomicI32,
 }
 
@@ -44,18 +46,19 @@ impl End {
     }
 
     pub fn shutdown(&self, how: Shutdown) {
-        // Fails where the peer is gone, and then there is nothing to tell it.
+        // Fails if the peer is gone, and then nobody needs the shutdown.
         let _ = shutdown(self.socket.as_raw_fd(), how);
     }
 
-    /// Moves a pending error aside, since `poll` would report it again and again.
+    /// Keeps a pending error for [`Self::take_error`]. If it stayed in the socket, poll() would
+    /// report it again and again.
     pub fn note_error(&self) {
         if let Some(error) = sys::take_error(self.fd()) {
             self.error.store(error as i32, Ordering::Release);
         }
     }
 
-    /// The error of this end as a target.
+    /// Returns and clears the error of this end as a target.
     pub fn take_error(&self) -> Option<Errno> {
         self.note_error();
         match self.error.swap(0, Ordering::AcqRel) {
@@ -68,27 +71,28 @@ impl End {
         sys::poll([(self.fd(), PollFlags::RDHUP)], Some(Duration::ZERO))[0]
     }
 
-    /// Nothing more will come from the peer.
+    /// Returns whether the peer sends nothing more.
     pub fn has_ended(&self) -> bool {
         self.events().intersects(PollFlags::RDHUP | PollFlags::HUP)
     }
 
-    /// Whether the peer would still take data, as far as can be told without sending any.
+    /// Returns whether the peer would still take data, as far as the kernel can tell without a
+    /// send.
     pub fn writes(&self) -> bool {
         match self.kind {
             Kind::Unix => !self.events().contains(PollFlags::HUP),
-            Kind::Vsock => sys::vsock_peer_reads(self.fd()),
+            Kind::Vsock => vsock::peer_reads(self.fd()),
         }
     }
 
-    /// Sends all, waiting for room.
+    /// Sends all bytes, and waits for room where needed.
     pub fn send_all(&self, mut bytes: &[u8], stop: &Stop) -> Result<Result<(), Gone>> {
         while !bytes.is_empty() {
             match sys::send(self.fd(), bytes) {
                 Ok(Some(count)) => bytes = &bytes[count..],
                 Ok(None) => {
-                    check_limit(stop)?;
-                    // Wakes now and then to look at the limit.
+                    stop.check_limit()?;
+                    // Wakes up now and then to check the time limit.
                     let limit = Some(Duration::from_millis(500));
                     sys::poll([(self.fd(), PollFlags::OUT)], limit);
                 }
@@ -99,37 +103,37 @@ impl End {
         Ok(Ok(()))
     }
 
-    /// What a pending error of this target means while a lane sends to it.
+    /// Interprets a pending error of this target during a redirect.
     pub fn check_redirect(&self, error: Option<Errno>) -> Result<Result<(), Gone>> {
         match (error, self.kind) {
             (None, _) => Ok(Ok(())),
-            // A UNIX client that went away, with data unread or not.
+            // The UNIX client has closed its socket, after it read all data or before.
             (Some(Errno::EPIPE | Errno::ECONNRESET), Kind::Unix) => Ok(Err(Gone)),
             (Some(_), Kind::Vsock) if !self.writes() => Ok(Err(Gone)),
             (Some(error), _) => bail!(
-                "the kernel gave up the redirect to the {} socket ({}), data is lost",
+                "the kernel ended the redirect to the {} socket ({}), data is lost",
                 self.name(),
                 error.desc()
             ),
         }
     }
 
-    /// Returns when all that was redirected so far has been handed to this target.
-    /// Nothing may be redirected or injected at the same time.
-    pub fn drain(&self, lane: &Lane, stop: &Stop) -> Result<Result<(), Gone>> {
+    /// Waits until this target has all data that was redirected so far. Nothing may be redirected
+    /// or injected at the same time.
+    pub fn drain(&self, redirect: &Redirect, stop: &Stop) -> Result<Result<(), Gone>> {
         if let Err(gone) = self.check_redirect(self.take_error())? {
             return Ok(Err(gone));
         }
-        while !lane.inject(&[])? {
+        while !redirect.inject(&[])? {
             if let Err(gone) = self.check_redirect(self.take_error())? {
                 return Ok(Err(gone));
             }
-            check_limit(stop)?;
-            lane.wait_room(stop);
+            stop.check_limit()?;
+            redirect.wait_room(stop);
         }
         let mut pause = Duration::from_millis(1);
         loop {
-            match lane.marker(self.take_error(), || self.writes()) {
+            match redirect.marker(self.take_error(), || self.writes()) {
                 Marker::Passed => return Ok(Ok(())),
                 Marker::Failed(error) => {
                     if let Err(gone) = self.check_redirect(Some(error))? {
@@ -141,14 +145,14 @@ impl End {
             if !self.writes() {
                 return Ok(Err(Gone));
             }
-            check_limit(stop)?;
-            // An error of the target ends the wait early; a marker that passes does not.
+            stop.check_limit()?;
+            // An error of the target ends this wait early, but the marker does not.
             sys::poll([(self.fd(), PollFlags::empty())], Some(pause));
             pause = (pause * 2).min(Duration::from_millis(20));
         }
     }
 
-    /// Waits until the vsock transport has taken what was sent, where the kernel can tell.
+    /// Waits until the vsock transport has taken all data, if the kernel can tell.
     pub fn flush(&self, limit: Duration) {
         let start = Instant::now();
         while matches!(sys::unsent(self.fd()), Ok(1..)) && start.elapsed() < limit {
@@ -162,14 +166,4 @@ impl End {
             Kind::Vsock => "vsock",
         }
     }
-}
-
-/// An error once the time limit of a drain is over.
-pub fn check_limit(stop: &Stop) -> Result<()> {
-    if stop.is_over() {
-        bail!(
-            "the receiver did not take what was accepted within the time limit, the rest is lost"
-        );
-    }
-    Ok(())
 }

@@ -1,129 +1,106 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `vsock-redirect`: what `socat` does with a UNIX socket and a vsock, inside the kernel.
+//! `vsock-redirect`: moves data between a UNIX socket and a vsock inside the kernel, in place of
+//! `socat`.
 //!
-//! A BPF program (bpf/redirect.bpf.c) on a sockmap sends every packet that one socket receives to
-//! the other; the tool only sets this up, watches for ends and errors, and takes it down without
-//! losing anything.
+//! A BPF program (bpf/redirect.bpf.c) on a sockmap sends each packet that one socket receives to
+//! the other socket. This tool sets up the program and the sockets, watches for the end of a stream
+//! and for errors, and takes everything down without losing data.
 //!
-//! The BPF side is loaded with [aya](aya): it is Rust throughout, so the tool is one static binary
-//! with neither libbpf nor libelf in it, and it needs no BTF of the running kernel.
+//! The modules, from the lowest up:
+//!
+//! - [`sys`], [`vsock`] and [`stop`] wrap system calls;
+//! - [`redirect`] is one direction inside the kernel, and [`end`] a socket that it serves;
+//! - [`tool`] has what both forms need;
+//! - [`datagrams`] is the form `unix-recv`, and [`streams`] the form `unix-listen`.
+//!
+//! The BPF side is loaded with the crate aya, which is all Rust. So the tool is one static binary
+//! without libbpf and libelf, and it does not need the BTF of the running kernel.
 
 mod address;
 mod datagrams;
 mod end;
-mod lane;
-mod listen;
+mod redirect;
+mod socket_file;
 mod stats;
+mod stop;
 mod streams;
 mod sys;
+mod tool;
+mod vsock;
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use address::{Peer, Source};
-use stats::{Meter, Tally};
-use sys::Stop;
+use tool::Tool;
 
-/// Moves data from a UNIX socket to a vsock inside the kernel
-///
-/// SIGTERM and SIGINT end it: what was accepted is sent on, and the socket file is removed.
+/// Moves data from a UNIX socket to a vsock inside the kernel, in place of socat
 #[derive(Parser)]
-#[command(version)]
+#[command(version, after_help = SHORT_HELP, after_long_help = LONG_HELP)]
 struct Arguments {
-    /// unix-recv:PATH (datagrams, one way) or unix-listen:PATH (a stream, both ways)
+    /// unix-recv:PATH (datagrams) or unix-listen:PATH (streams): the UNIX socket to make
+    #[arg(long_help = SOURCE_HELP)]
     source: Source,
-    /// vsock-connect:CID:PORT; the CID may be `host` (2) or `local` (1)
+    /// vsock-connect:CID:PORT: the vsock to connect to
+    ///
+    /// CID is a number, `host` (2) or `local` (1, the loopback).
     peer: Peer,
     /// Print bytes and rates to stderr once a second
     #[arg(long)]
     stats: bool,
-    /// Clients never shut down only their sending side: redirect answers from the start
+    /// Redirect answers at once: no client shuts down its sending side before it has all answers
     ///
-    /// When a client does so nevertheless, answers that are queued in the kernel at that moment
-    /// are lost. Without this option they are copied in user space until then.
+    /// Only for unix-listen. Without this option, answers are copied in user space until the client
+    /// has shut down its sending side, because that shutdown makes the kernel drop the answers that
+    /// a redirect has queued for the client. With this option, answers are redirected from the
+    /// start; if a client shuts down its sending side nevertheless, queued answers are lost.
     #[arg(long)]
     no_half_close: bool,
-    /// How long a stop waits for the receiver to take what was accepted
+    /// Time that the receiver has to take the rest after SIGTERM or SIGINT
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain_limit: u64,
 }
 
-/// What both modes share.
-struct Tool {
-    half_close: bool,
-    stop: Arc<Stop>,
-    to_vsock: Arc<Tally>,
-    to_unix: Arc<Tally>,
-    signals: SignalFd,
-    meter: Option<Meter>,
-    both_ways: bool,
-    next: Instant,
-}
+const SOURCE_HELP: &str = "The UNIX socket to make, in one of two forms:
 
-const TICK: Duration = Duration::from_secs(1);
+unix-recv:PATH: receive datagrams at PATH, and send them all over one vsock connection. One way. \
+The receiver sees a byte stream without the borders of the datagrams.
 
-impl Tool {
-    fn new(arguments: &Arguments) -> Result<Self> {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGTERM);
-        set.add(Signal::SIGINT);
-        set.thread_block()?;
-        Ok(Tool {
-            half_close: !arguments.no_half_close,
-            stop: Arc::new(Stop::new(Duration::from_secs(arguments.drain_limit))?),
-            to_vsock: Arc::default(),
-            to_unix: Arc::default(),
-            signals: SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
-            meter: arguments.stats.then(Meter::new),
-            both_ways: matches!(arguments.source, Source::Stream(_)),
-            next: Instant::now() + TICK,
-        })
-    }
+unix-listen:PATH: listen for stream connections at PATH, and make one vsock connection for each of \
+them. Both ways.";
 
-    fn signals(&self) -> BorrowedFd<'_> {
-        self.signals.as_fd()
-    }
+const SHORT_HELP: &str = "Example: vsock-redirect unix-recv:/run/log.sock vsock-connect:host:1234";
 
-    /// Whether there was a signal. It starts the time limit; a second one kills as usual.
-    fn take_signal(&mut self) -> bool {
-        match self.signals.read_signal() {
-            Ok(Some(_)) => {
-                self.stop.raise();
-                let _ = SigSet::all().thread_unblock();
-                true
-            }
-            _ => false,
-        }
-    }
+const LONG_HELP: &str = "Examples:
+  Send all datagrams that arrive at /run/log.sock to port 1234 of the host:
+      vsock-redirect unix-recv:/run/log.sock vsock-connect:host:1234
+  Connect each client of /run/app.sock to port 5000 of the guest with CID 3:
+      vsock-redirect unix-listen:/run/app.sock vsock-connect:3:5000
 
-    fn next_tick(&self) -> Duration {
-        self.next.saturating_duration_since(Instant::now())
-    }
+End:
+  SIGTERM or SIGINT ends the tool: it sends on all data that it has accepted and removes the socket
+  file. A second signal kills it at once.
 
-    fn tick(&mut self) {
-        if Instant::now() >= self.next {
-            self.next = Instant::now() + TICK;
-            self.print_stats();
-        }
-    }
+Needs:
+  Root, or the capabilities CAP_BPF and CAP_NET_ADMIN.
+  Linux 6.4 or later with CONFIG_BPF_SYSCALL, CONFIG_INET, CONFIG_UNIX and CONFIG_VSOCKETS, and a
+  vsock transport that supports sockmap: virtio (in a guest), vhost (on a host) or loopback.
 
-    fn print_stats(&mut self) {
-        if let Some(meter) = &mut self.meter {
-            let directions = [("to vsock", &*self.to_vsock), ("to unix", &*self.to_unix)];
-            meter.print(&directions[..if self.both_ways { 2 } else { 1 }]);
-        }
-    }
-}
+Exit codes:
+  0  a signal ended the tool, and no accepted data was lost
+  1  the tool could not start or go on, or accepted data was lost; stderr has the reason
+  2  the command line is wrong";
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let mut tool = Tool::new(arguments)?;
+    let mut tool = Tool::new(tool::Options {
+        half_close: !arguments.no_half_close,
+        drain_limit: Duration::from_secs(arguments.drain_limit),
+        stats: arguments.stats,
+        both_ways: matches!(arguments.source, Source::Stream(_)),
+    })?;
     match &arguments.source {
         Source::Datagrams(path) => datagrams::run(&mut tool, path, arguments.peer),
         Source::Stream(path) => streams::run(&mut tool, path, arguments.peer),

@@ -1,51 +1,54 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `--stats`: how much went each way, once a second, from the counters of the BPF programs.
+//! `--stats`: prints the bytes and rates of each direction, from the counters of the BPF programs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::lane::Shared;
+use crate::redirect::Shared;
 
-/// The counters of one direction, over all connections that were.
+/// The counters of one direction, over all connections since the start.
 #[derive(Default)]
 pub struct Tally {
-    /// What user space had to copy: data from before the redirect was in place.
+    /// Bytes that user space copied, because no redirect was in place yet.
     copied: AtomicU64,
-    /// The lanes in use, and the bytes of those that ended.
-    lanes: Mutex<(Vec<Arc<Shared>>, u64)>,
+    /// The redirects in use, and the bytes of those that have ended.
+    redirects: Mutex<(Vec<Arc<Shared>>, u64)>,
 }
 
 impl Tally {
+    /// Counts bytes that user space copied.
     pub fn add_copied(&self, bytes: usize) {
         self.copied.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub fn enter(&self, lane: &Arc<Shared>) {
-        self.lock().0.push(Arc::clone(lane));
+    /// Counts the bytes of a redirect that starts.
+    pub fn enter(&self, redirect: &Arc<Shared>) {
+        self.lock().0.push(Arc::clone(redirect));
     }
 
-    pub fn leave(&self, lane: &Arc<Shared>) {
-        let mut lanes = self.lock();
-        lanes.0.retain(|other| !Arc::ptr_eq(other, lane));
-        lanes.1 += lane.bytes();
+    /// Keeps the bytes of a redirect that has ended.
+    pub fn leave(&self, redirect: &Arc<Shared>) {
+        let mut redirects = self.lock();
+        redirects.0.retain(|other| !Arc::ptr_eq(other, redirect));
+        redirects.1 += redirect.bytes();
     }
 
-    /// Bytes redirected by the kernel, bytes copied by user space.
+    /// Returns the bytes that the kernel redirected, and the bytes that user space copied.
     pub fn get(&self) -> (u64, u64) {
-        let lanes = self.lock();
-        let live: u64 = lanes.0.iter().map(|lane| lane.bytes()).sum();
-        (live + lanes.1, self.copied.load(Ordering::Relaxed))
+        let redirects = self.lock();
+        let live: u64 = redirects.0.iter().map(|redirect| redirect.bytes()).sum();
+        (live + redirects.1, self.copied.load(Ordering::Relaxed))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, (Vec<Arc<Shared>>, u64)> {
-        self.lanes
+        self.redirects
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-/// Both directions, and when they were last looked at.
+/// Computes rates since the last line.
 pub struct Meter {
     start: Instant,
     last: Instant,
@@ -62,7 +65,7 @@ impl Meter {
         }
     }
 
-    /// One line on stderr.
+    /// Prints one line to stderr.
     pub fn print(&mut self, directions: &[(&str, &Tally)]) {
         let now = Instant::now();
         let elapsed = now.duration_since(self.last).as_secs_f64();
@@ -79,7 +82,7 @@ impl Meter {
     }
 }
 
-/// MB/s, 10^6 bytes.
+/// Returns the rate in MB/s (10^6 bytes per second), and 0 if no time has passed.
 fn rate(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 {
         bytes as f64 / seconds / 1e6

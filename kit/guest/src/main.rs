@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What runs at both ends of a test bed: senders with content that can be checked, and the server
-//! that checks it. Each command prints one line of JSON.
+//! `guest`: the programs that run at both ends of a test bed.
+//!
+//! - `send-*` and `serve-vsock` send and check a known content ([`checked`]).
+//! - `bench` and `bench-peer` measure throughput, round trips, packets and memory ([`bench`]).
+//! - `stress` looks for faults at random ([`stress`]).
+//!
+//! Each command prints lines of JSON, which `cargo xtask` reads.
 
 mod bench;
-mod content;
-mod ends;
-mod monitor;
-mod peer;
+mod checked;
+mod options;
+mod report;
+mod sockets;
 mod stress;
-mod transfer;
-mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-/// Senders and a server for the test beds
+/// Sends, checks and measures data over vsock and UNIX sockets, for the tests of `cargo xtask`
+///
+/// Each command prints its results as lines of JSON. The exit code is 0 if everything was as
+/// expected, 1 if not, and 2 for a wrong command line.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -30,138 +35,64 @@ struct Arguments {
 enum Command {
     /// Send datagrams to a UNIX socket, from one thread
     SendUnixDgram {
+        /// Path of the socket
         path: PathBuf,
-        /// Send buffer; a datagram has to fit in, with its overhead
+        /// Size of the send buffer; a datagram must fit in it together with its overhead
         #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
         sndbuf: usize,
         #[command(flatten)]
-        send: Send,
+        send: checked::send::Args,
     },
     /// Send a stream to a UNIX socket
     SendUnixStream {
+        /// Path of the socket
         path: PathBuf,
         #[command(flatten)]
-        send: Send,
+        send: checked::send::Args,
     },
     /// Send a stream to a vsock
     SendVsock {
+        /// CID of the machine to connect to
         cid: u32,
+        /// Port to connect to
         port: u32,
         #[command(flatten)]
-        send: Send,
+        send: checked::send::Args,
     },
-    /// Measure how fast bytes go through two sockets
-    Bench(bench::Args),
-    /// Be the other machine of a benchmark
-    BenchPeer { port: u32 },
-    /// Do everything at once to vsock sockets in sockmaps, over loopback
-    Stress(StressArgs),
-    /// Accept vsock connections and check what they bring, up to N bytes or the end of each
-    ServeVsock {
+    /// Measure how fast bytes move from one socket to another
+    Bench(bench::options::Args),
+    /// Hold the remote ends of the vsock connections of a `guest bench` on another machine
+    ///
+    /// Serves until it is killed.
+    BenchPeer {
+        /// Port to listen on
         port: u32,
-        /// What each connection is to bring; it is closed when it has
-        #[arg(long)]
-        bytes: u64,
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
-        /// How many connections to serve, one after the other
-        #[arg(long, default_value_t = 1)]
-        count: u32,
-        /// Time limit for all of it
-        #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-        timeout: Duration,
-        /// Send back what is received
-        #[arg(long)]
-        echo: bool,
-        /// Send a greeting of so many bytes of the same content first
-        #[arg(long, default_value_t = 0)]
-        greeting: usize,
     },
+    /// Read, write and move vsock sockets in and out of sockmaps at random, over loopback
+    ///
+    /// Fails if a word is lost, repeated or out of order, or if a call hangs.
+    Stress(stress::options::Args),
+    /// Accept vsock connections and check the bytes that arrive
+    ServeVsock(checked::serve::Args),
 }
 
-#[derive(Args)]
-struct StressArgs {
-    /// Of all decisions
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// How long new connections are made
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    time: Duration,
-    /// How many connections at a time
-    #[arg(long, default_value_t = 3)]
-    connections: u32,
-    /// Calls may fail for lack of memory
-    #[arg(long)]
-    faults: bool,
-}
-
-#[derive(Args)]
-struct Send {
-    /// Bytes of each write
-    #[arg(long, default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=(1 << 24)))]
-    size: u32,
-    /// Bytes in all
-    #[arg(long)]
-    bytes: u64,
-    /// Of the content: sender and server must agree
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// Time limit
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    timeout: Duration,
-    /// Wait so long after each write
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
-    pause: u64,
-    /// Expect so many bytes of the same content back, and then the end (streams)
-    #[arg(long, default_value_t = 0)]
-    expect: u64,
-    /// Do not shut down the sending side when all is sent, and expect no end
-    #[arg(long, requires = "expect")]
-    no_shutdown: bool,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
-}
-
-/// Returns whether everything was as expected.
+/// Runs a command. Returns whether everything was as expected.
 fn run(arguments: Arguments) -> Result<bool> {
     match arguments.command {
         Command::SendUnixDgram { path, sndbuf, send } => {
-            ends::send("unix-dgram", ends::unix_datagram(&path, sndbuf)?, &send)
+            let socket = sockets::unix_datagram(&path, sndbuf)?;
+            checked::send::run("unix-dgram", socket, &send)
         }
         Command::SendUnixStream { path, send } => {
-            ends::send("unix-stream", ends::unix_stream(&path)?, &send)
+            checked::send::run("unix-stream", sockets::unix_stream(&path)?, &send)
         }
         Command::SendVsock { cid, port, send } => {
-            ends::send("vsock", ends::vsock_connect(cid, port)?, &send)
+            checked::send::run("vsock", sockets::vsock_connect(cid, port)?, &send)
         }
         Command::Bench(args) => bench::run(&args),
-        Command::BenchPeer { port } => peer::serve(port),
-        Command::Stress(args) => stress::run(&stress::Stress {
-            seed: args.seed,
-            time: args.time,
-            connections: args.connections,
-            faults: args.faults,
-        }),
-        Command::ServeVsock {
-            port,
-            bytes,
-            seed,
-            count,
-            timeout,
-            echo,
-            greeting,
-        } => ends::serve(&ends::Serve {
-            port,
-            bytes,
-            seed,
-            count,
-            timeout,
-            echo,
-            greeting,
-        }),
+        Command::BenchPeer { port } => bench::peer::serve(port),
+        Command::Stress(args) => stress::run(&args),
+        Command::ServeVsock(args) => checked::serve::run(&args),
     }
 }
 

@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A library to preload: every vsock socket that a program connects or accepts is put into a sockmap
-//! before the program sees it.
+//! A library for `LD_PRELOAD` that runs any vsock program with its sockets in a sockmap.
 //!
-//! With `PRELOAD_MODE=pass` the map has a program that passes all that arrives, else it has none. A
-//! transparent sockmap changes nothing for the program. If a socket cannot be put into the map, the
-//! program is aborted, so that it is not tested outside of it.
+//! A sockmap is transparent if a program in it works exactly as outside. This library tests that
+//! with programs that know nothing of sockmaps, such as Linux's `vsock_test`: it wraps connect(2),
+//! accept(2) and accept4(2), and puts each connected vsock into a map before the program gets it.
+//! If a socket cannot enter the map, the library aborts the program, so that no test passes
+//! outside.
 //!
-//! With `PRELOAD_MODE=faults` there is no map. When it has accepted a connection, the thread and those that it
-//! makes then ask the kernel for allocations that fail: earlier it would get no BPF program loaded.
+//! Example, on the server and likewise on the client:
+//!
+//! ```text
+//! LD_PRELOAD=./libpreload.so PRELOAD_MODE=pass \
+//!     vsock_test --mode=server --control-port=1234 --peer-cid=1
+//! ```
+//!
+//! The variable `PRELOAD_MODE` chooses what the library does:
+//!
+//! - `pass`: the map has a verdict program, which passes each packet to its own socket.
+//! - `faults`: there is no map. After the first accept, allocations of the accepting thread, and of
+//!   threads that it makes later, fail at the rate set in `/sys/kernel/debug/failslab`. They do not
+//!   fail earlier, because then the program could not load its BPF programs.
+//! - any other value, or none: the map has no program.
 
 use std::ffi::{c_int, OsString};
 use std::io::{Error, Result};
@@ -18,7 +31,7 @@ use std::sync::{Once, OnceLock};
 use libc::{sockaddr, socklen_t};
 use sockmap::{Map, Program};
 
-/// More sockets than a program has at a time.
+/// More sockets than a program has at the same time.
 const MAX_SOCKETS: u32 = 4096;
 
 fn die(what: &str, error: &Error) -> ! {
@@ -38,24 +51,24 @@ fn new_map() -> Result<Map> {
     Ok(map)
 }
 
-/// The map of this process.
+/// Returns the map of this process.
 fn map() -> &'static Map {
     static MAP: OnceLock<Map> = OnceLock::new();
-    MAP.get_or_init(|| new_map().unwrap_or_else(|error| die("make a map", &error)))
+    MAP.get_or_init(|| new_map().unwrap_or_else(|error| die("cannot make a sockmap", &error)))
 }
 
-/// The value of a socket option of level `SOL_SOCKET`.
+/// Returns the value of an integer socket option of level `SOL_SOCKET`.
 fn option<T: Copy>(fd: c_int, name: c_int) -> Option<T> {
-    // SAFETY: Only used for integers.
+    // SAFETY: All callers ask for integers, for which zero is valid.
     let mut value: T = unsafe { zeroed() };
     let mut len = size_of::<T>() as socklen_t;
     let to = (&raw mut value).cast();
-    // SAFETY: `value` is as long as `len` says.
+    // SAFETY: `to` points to `len` writable bytes.
     let result = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, to, &mut len) };
     (result == 0).then_some(value)
 }
 
-/// Puts a socket into the map if it is a connected one of vsock.
+/// Puts a socket into the map, if it is a stream or seqpacket socket of vsock.
 fn enter(fd: c_int) {
     let connectible = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
     if option(fd, libc::SO_DOMAIN) != Some(libc::AF_VSOCK)
@@ -64,60 +77,71 @@ fn enter(fd: c_int) {
         return;
     }
     let Some(cookie) = option(fd, libc::SO_COOKIE) else {
-        die("get the cookie of a socket", &Error::last_os_error());
+        die("cannot read SO_COOKIE of a socket", &Error::last_os_error());
     };
-    // SAFETY: The caller has just got it from the kernel or connected it.
+    // SAFETY: The wrapped call has just succeeded on this descriptor, so it is open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     match map().insert(cookie, socket) {
         Ok(()) => {}
-        // The peer has closed the connection already.
+        // The peer has closed the connection already, and the kernel takes only connected sockets.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
-        Err(error) => die("put a socket into the map", &error),
+        Err(error) => die("cannot put a socket into the map", &error),
     }
 }
 
-fn ask_for_faults() {
+/// Makes allocations of this thread, and of threads that it makes later, fail.
+fn request_faults() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if let Err(error) = std::fs::write("/proc/thread-self/make-it-fail", "1") {
-            die("ask for faults", &error);
+            die(
+                "cannot write /proc/thread-self/make-it-fail (CONFIG_FAULT_INJECTION, root)",
+                &error,
+            );
         }
     });
 }
 
-/// Keeps `errno` as the wrapped call left it.
+/// Puts the socket `fd` into the map after a call that returned `result`, unless the mode is
+/// `faults`. Returns `result`, and keeps `errno` as the call left it.
 fn entered(fd: c_int, result: c_int) -> c_int {
     if result >= 0 && mode().is_none_or(|mode| mode != "faults") {
         let errno = Error::last_os_error().raw_os_error().unwrap_or(0);
         enter(fd);
-        // SAFETY: The location is that of this thread.
+        // SAFETY: The pointer is to the `errno` of this thread.
         unsafe { *libc::__errno_location() = errno };
     }
     result
 }
 
+/// Wraps connect(2).
+///
 /// # Safety
 ///
-/// As for `connect(2)`.
+/// The pointers must be as connect(2) needs them.
 #[no_mangle]
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: The caller's promise.
+    // SAFETY: The caller promises what the system call needs.
     let result = unsafe { libc::syscall(libc::SYS_connect, fd, address, len) };
     entered(fd, result as c_int)
 }
 
+/// Wraps accept(2).
+///
 /// # Safety
 ///
-/// As for `accept(2)`.
+/// The pointers must be as accept(2) needs them.
 #[no_mangle]
 pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: The caller's promise.
+    // SAFETY: The caller promises what accept4(2) needs.
     unsafe { accept4(fd, address, len, 0) }
 }
 
+/// Wraps accept4(2).
+///
 /// # Safety
 ///
-/// As for `accept4(2)`.
+/// The pointers must be as accept4(2) needs them.
 #[no_mangle]
 pub unsafe extern "C" fn accept4(
     fd: c_int,
@@ -125,10 +149,10 @@ pub unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: The caller's promise.
+    // SAFETY: The caller promises what the system call needs.
     let result = unsafe { libc::syscall(libc::SYS_accept4, fd, address, len, flags) };
     if result >= 0 && mode().is_some_and(|mode| mode == "faults") {
-        ask_for_faults();
+        request_faults();
     }
     entered(result as c_int, result as c_int)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The name of a UNIX socket in the file system.
+//! The socket file: the name of a UNIX socket in the file system.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,13 +12,14 @@ use nix::sys::socket::{
     bind, connect, getsockopt, socket, sockopt, AddressFamily, SockFlag, SockType, UnixAddr,
 };
 
-/// A socket file that this process made, removed when dropped.
+/// A socket file that this process made. It is removed when this is dropped.
 pub struct SocketFile {
     path: PathBuf,
     inode: (u64, u64),
 }
 
 impl SocketFile {
+    /// Gives a socket its name.
     pub fn bind(socket: &OwnedFd, path: &Path) -> Result<Self> {
         let address = UnixAddr::new(path)?;
         bind(socket.as_raw_fd(), &address).map_err(|error| match error {
@@ -29,7 +30,12 @@ impl SocketFile {
                 error.desc()
             ),
         })?;
-        let inode = inode(path).with_context(|| format!("{} vanished", path.display()))?;
+        let inode = inode(path).with_context(|| {
+            format!(
+                "{}: another program has removed the socket file",
+                path.display()
+            )
+        })?;
         Ok(SocketFile {
             path: path.to_owned(),
             inode,
@@ -39,7 +45,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody else may have put another file there in the meantime.
+        // Another program may have put another file there since then.
         if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
             let _ = fs::remove_file(&self.path);
         }
@@ -51,7 +57,7 @@ fn inode(path: &Path) -> std::io::Result<(u64, u64)> {
     Ok((meta.dev(), meta.ino()))
 }
 
-/// Says whether the file in the way is in use.
+/// Returns an error that says whether the file in the way is in use.
 fn busy(own: &OwnedFd, path: &Path, address: &UnixAddr) -> anyhow::Error {
     let kind = getsockopt(own, sockopt::SockType).unwrap_or(SockType::Stream);
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -60,9 +66,11 @@ fn busy(own: &OwnedFd, path: &Path, address: &UnixAddr) -> anyhow::Error {
     let path = path.display();
     match probe {
         Err(Errno::ECONNREFUSED) => anyhow!(
-            "{path} exists and no program has it open: remove it if it is a socket that was left over"
+            "{path} exists and no program listens there: remove the file if it is an old socket"
         ),
-        _ => anyhow!("{path} is in use by another program"),
+        _ => {
+            anyhow!("{path} is in use by another program: end that program or choose another path")
+        }
     }
 }
 
@@ -91,7 +99,7 @@ mod tests {
             .err()
             .unwrap()
             .to_string();
-        assert!(error.contains("remove it"), "{error}");
+        assert!(error.contains("remove the file"), "{error}");
         drop(file);
         assert!(!path.exists());
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What goes over vsock, as a vsockmon device shows it.
+//! Captures vsock packets with a vsockmon device.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
@@ -13,16 +13,17 @@ use nix::sys::socket::{
     recv, setsockopt, socket, sockopt, AddressFamily, MsgFlags, SockFlag, SockType,
 };
 
-/// What the kernel keeps for us, with its overhead.
-const SPACE: usize = 256 << 20;
-/// What is on its way when the data has arrived.
+/// Bytes of the buffer in which the kernel keeps the packets, with their overhead.
+const BUFFER: usize = 256 << 20;
+/// Time for the last packets to arrive, after all data has.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Of `include/uapi/linux/virtio_vsock.h`.
+// From include/uapi/linux/virtio_vsock.h.
 const OP_RW: u16 = 5;
 const OP_CREDIT_UPDATE: u16 = 6;
 
-/// The header of `include/uapi/linux/vsockmon.h`, then that of the packet.
+// Offsets in a captured packet: first the header of include/uapi/linux/vsockmon.h, then the header
+// of the vsock packet.
 const MON_HEADER: usize = 32;
 const SRC_PORT: usize = MON_HEADER + 16;
 const DST_PORT: usize = MON_HEADER + 20;
@@ -32,7 +33,7 @@ const HEADERS: usize = MON_HEADER + 44;
 /// A network device of the type vsockmon.
 pub struct Monitor<'a>(&'a str);
 
-/// The packets of a time.
+/// A running capture.
 pub struct Capture<'a> {
     monitor: &'a Monitor<'a>,
     fd: OwnedFd,
@@ -77,7 +78,7 @@ impl<'a> Monitor<'a> {
         Ok(())
     }
 
-    /// Packets count from now on. They also cost time.
+    /// Starts a capture. It slows the packets down.
     pub fn start(&self) -> Result<Capture<'_>> {
         let index = if_nametoindex(self.0).with_context(|| format!("no device {}", self.0))?;
         let fd = socket(
@@ -86,14 +87,14 @@ impl<'a> Monitor<'a> {
             SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
             None,
         )
-        .context("packet socket")?;
-        setsockopt(&fd, sockopt::RcvBufForce, &SPACE)?;
-        // SAFETY: The type has no invalid value.
+        .context("cannot open a packet socket: run as root or with CAP_NET_RAW")?;
+        setsockopt(&fd, sockopt::RcvBufForce, &BUFFER)?;
+        // SAFETY: All fields are integers, for which zero is valid.
         let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
         address.sll_ifindex = index as i32;
-        // SAFETY: The address is valid, and as long as it says.
+        // SAFETY: `address` is valid and as long as the length says.
         let bound = unsafe {
             libc::bind(
                 fd.as_raw_fd(),
@@ -101,13 +102,14 @@ impl<'a> Monitor<'a> {
                 mem::size_of_val(&address) as u32,
             )
         };
-        Errno::result(bound).context("bind to the device")?;
+        Errno::result(bound).context("cannot bind to the vsockmon device")?;
         self.set("up")?;
         Ok(Capture { monitor: self, fd })
     }
 }
 
 impl Capture<'_> {
+    /// Ends the capture and returns its packets.
     pub fn finish(self) -> Result<Vec<Packet>> {
         thread::sleep(SETTLE);
         self.monitor.set("down")?;
@@ -117,21 +119,24 @@ impl Capture<'_> {
             match recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
                 Ok(count) => packets.extend(Packet::parse(&buffer[..count])),
                 Err(Errno::EAGAIN) => break,
-                // The device is down.
+                // The device has just been set down.
                 Err(Errno::ENETDOWN | Errno::EINTR) => {}
-                Err(errno) => return Err(errno).context("receive from the device"),
+                Err(errno) => return Err(errno).context("cannot receive from the vsockmon device"),
             }
         }
-        ensure!(self.lost()? == 0, "there were too many packets to count");
+        ensure!(
+            self.lost()? == 0,
+            "the capture buffer was too small: packets were lost"
+        );
         Ok(packets)
     }
 
-    /// How many packets there was no space for.
+    /// Returns how many packets did not fit into the buffer.
     fn lost(&self) -> Result<u32> {
-        // SAFETY: The type has no invalid value.
+        // SAFETY: All fields are integers, for which zero is valid.
         let mut stats: libc::tpacket_stats = unsafe { mem::zeroed() };
         let mut len = mem::size_of_val(&stats) as u32;
-        // SAFETY: The buffer is as long as it says.
+        // SAFETY: `stats` and `len` are valid for writes, and `len` is the size of `stats`.
         let got = unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
@@ -141,7 +146,7 @@ impl Capture<'_> {
                 &mut len,
             )
         };
-        Errno::result(got).context("statistics")?;
+        Errno::result(got).context("cannot read the statistics of the packet socket")?;
         Ok(stats.tp_drops)
     }
 }
@@ -151,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packet_is_found_behind_the_header_of_the_monitor() {
+    fn finds_the_packet_behind_the_header_of_the_monitor() {
         let mut bytes = [0; HEADERS];
         bytes[SRC_PORT] = 7;
         bytes[DST_PORT + 1] = 1;

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The bytes that are sent: the same for the same seed, different at every position, and cheap.
+//! Makes the bytes to send: the same for the same seed, different at every position, and cheap.
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// Odd, so that the block does not line up with packets or pages.
+/// Bytes of a block. Not a multiple of usual packet and page sizes, so that a shifted packet shows.
 const BLOCK: usize = (1 << 20) + 8 * 7;
 
-/// An endless stream: a pseudo-random block again and again, each time with its number in it.
+/// An endless stream: one pseudo-random block repeated, each time with its number in the first
+/// eight bytes.
 pub struct Content {
     block: Vec<u8>,
     position: u64,
 }
 
 impl Content {
+    /// Makes the stream of a seed, at its start.
     pub fn new(seed: u64) -> Self {
-        // SplitMix64, which is enough to make any two places differ.
+        // SplitMix64 is good enough to make any two positions differ.
         let mut state = seed;
         let block = (0..BLOCK / 8)
             .flat_map(|_| {
@@ -30,7 +32,7 @@ impl Content {
         content
     }
 
-    /// The next bytes, at most `limit`.
+    /// Returns the next bytes, at most `limit` and not beyond the end of the block.
     pub fn next(&mut self, limit: usize) -> &[u8] {
         let start = (self.position % BLOCK as u64) as usize;
         if start == 0 {
@@ -41,13 +43,13 @@ impl Content {
         &self.block[start..start + length]
     }
 
-    /// Whether the next `length` bytes are in one piece, as [`Self::next`] gives them.
+    /// Returns whether [`Self::next`] can return the next `length` bytes in one piece.
     pub fn is_whole(&self, length: usize) -> bool {
         let start = (self.position % BLOCK as u64) as usize;
         length <= BLOCK - start
     }
 
-    /// Fills a buffer with what comes next.
+    /// Fills `buffer` with the next bytes.
     pub fn fill(&mut self, mut buffer: &mut [u8]) {
         while !buffer.is_empty() {
             let bytes = self.next(buffer.len());
@@ -57,13 +59,14 @@ impl Content {
         }
     }
 
+    /// Writes the number of the block into it.
     fn number(&mut self) {
         let number = self.position / BLOCK as u64;
         self.block[..8].copy_from_slice(&number.to_le_bytes());
     }
 }
 
-/// The hash of a stream, as text.
+/// The hash of a stream.
 pub struct Hash(Xxh3);
 
 impl Hash {
@@ -75,11 +78,12 @@ impl Hash {
         self.0.update(bytes);
     }
 
+    /// Returns the hash of all bytes so far, in hexadecimal.
     pub fn text(&self) -> String {
         format!("{:016x}", self.0.digest())
     }
 
-    /// Of the first `bytes` of the content of `seed`.
+    /// Returns the hash of the first `bytes` bytes of the content of `seed`.
     pub fn expected(seed: u64, mut bytes: u64) -> String {
         let mut content = Content::new(seed);
         let mut hash = Hash::new();
@@ -120,7 +124,7 @@ mod tests {
         assert_ne!(good, Hash::expected(2, bytes as u64));
         assert_ne!(good, Hash::expected(1, bytes as u64 - 1));
 
-        // Two blocks in the wrong order, which a block without its number would not show.
+        // Two blocks in the wrong order: only the number in the block shows it.
         let mut whole = vec![0; bytes];
         Content::new(1).fill(&mut whole);
         whole.rotate_left(BLOCK);

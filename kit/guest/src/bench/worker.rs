@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Work in processes of its own, as the ends of a connection are. Threads would not do: on User-Mode
-//! Linux those of one process take turns.
+//! Runs the ends of a connection in processes of their own.
+//!
+//! Threads would not do: on User-Mode Linux the threads of one process take turns.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -11,76 +12,82 @@ use nix::sys::signal::{kill, Signal};
 use nix::sys::wait::waitpid;
 use nix::unistd::{close, fork, pipe2, read, write, ForkResult, Pid};
 
-/// Two numbers.
+/// Bytes of the answer of a process: two numbers of 64 bits.
 const ANSWER: usize = 16;
 
-/// Processes that begin at the same time.
+/// Processes that begin to work at the same time.
 pub struct Crew {
-    /// Readable when they begin, which is when nobody has the other end any more.
+    /// Each process waits until this end of a pipe reads end of file.
     gate: OwnedFd,
-    closed: OwnedFd,
+    /// The only other end. Closing it lets all processes begin.
+    holds_gate: OwnedFd,
 }
 
-/// A process. Dropped, it is killed.
+/// A process. It is killed when this is dropped.
 pub struct Worker {
     pid: Pid,
     answer: OwnedFd,
 }
 
-/// Reads until the buffer is full or the other end closed; returns how much.
+/// Reads until the buffer is full or the other end is closed. Returns the number of bytes.
 fn read_all(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize> {
-    let mut had = 0;
-    while had < buffer.len() {
-        match read(fd, &mut buffer[had..]) {
+    let mut count_read = 0;
+    while count_read < buffer.len() {
+        match read(fd, &mut buffer[count_read..]) {
             Ok(0) => break,
-            Ok(count) => had += count,
+            Ok(count) => count_read += count,
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
-    Ok(had)
+    Ok(count_read)
 }
 
 impl Crew {
+    /// Makes an empty crew.
     pub fn new() -> Result<Self> {
-        let (gate, closed) = pipe2(OFlag::O_CLOEXEC)?;
-        Ok(Crew { gate, closed })
+        let (gate, holds_gate) = pipe2(OFlag::O_CLOEXEC)?;
+        Ok(Crew { gate, holds_gate })
     }
 
-    /// A process that will do this.
+    /// Makes a process that will do `work` and answer with its result.
     pub fn add(&self, work: impl FnOnce() -> Result<[u64; 2]>) -> Result<Worker> {
         let (answer, told) = pipe2(OFlag::O_CLOEXEC)?;
-        // SAFETY: This process has one thread, so that no lock is held by another.
+        // SAFETY: This process has one thread, so no other thread can hold a lock in the child.
         match unsafe { fork() }.context("fork")? {
             ForkResult::Parent { child } => Ok(Worker { pid: child, answer }),
             ForkResult::Child => {
-                // Not dropped, as nothing is, here.
-                let _ = close(self.closed.as_raw_fd());
+                // The child never returns, so nothing drops the copy that it inherited.
+                let _ = close(self.holds_gate.as_raw_fd());
                 let told = read_all(&self.gate, &mut [0])
                     .and_then(|_| work())
                     .and_then(|words| {
                         let words = words.map(u64::to_le_bytes);
-                        write(&told, words.as_flattened()).context("tell the result")
+                        write(&told, words.as_flattened()).context("cannot write the result")
                     });
                 if let Err(error) = &told {
                     eprintln!("guest: {error:#}");
                 }
-                // SAFETY: What this process shares with its parent is the parent's to drop.
+                // SAFETY: No destructor needs to run: the parent owns everything that the child
+                // inherited.
                 unsafe { libc::_exit(told.is_err().into()) }
             }
         }
     }
 
-    /// Lets all begin.
+    /// Lets all processes begin, by closing the gate.
     pub fn begin(self) {}
 }
 
 impl Worker {
-    /// Waits until it is done.
+    /// Waits until the process is done and returns its answer.
     pub fn join(self) -> Result<[u64; 2]> {
         let mut answer = [0; ANSWER];
-        let had = read_all(&self.answer, &mut answer)?;
-        ensure!(had == ANSWER, "a process failed");
+        let count_read = read_all(&self.answer, &mut answer)?;
+        ensure!(
+            count_read == ANSWER,
+            "a worker process failed; its error is on stderr"
+        );
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| answer[at + i]));
         Ok([word(0), word(8)])
     }
@@ -97,7 +104,7 @@ impl Drop for Worker {
 mod tests {
     use super::*;
 
-    // The test harness has threads, of which these processes use no locks.
+    // The test harness has threads, but these processes use none of their locks.
     #[test]
     fn answers_come_back_and_failures_show() {
         let crew = Crew::new().unwrap();
@@ -109,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_before_it_began() {
+    fn is_killed_when_dropped() {
         let crew = Crew::new().unwrap();
         let worker = crew.add(|| Ok([0, 0])).unwrap();
         let pid = worker.pid;

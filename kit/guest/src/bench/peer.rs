@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The other end of a vsock connection, on another machine: a server there does with its end what
-//! it is told to. Orders have a connection of their own, since that of the data may be in a sockmap.
+//! `guest bench-peer`: holds the remote ends of vsock connections on another machine.
+//!
+//! The server does what the benchmark orders. Orders have a connection of their own, because the
+//! data connection may be in a sockmap.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::thread;
@@ -9,15 +11,15 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context, Result};
 use nix::errno::Errno;
 use nix::libc::{VMADDR_CID_ANY, VMADDR_PORT_ANY};
-use nix::sys::socket::{accept4, connect, AddressFamily, SockFlag, SockType, VsockAddr};
+use nix::sys::socket::{connect, AddressFamily, SockType, VsockAddr};
 
-use crate::ends::{listener, open};
-use crate::transfer::{drain, echo, give_up_after, receive_all, send_all, write, LIMIT};
+use super::blocking::{drain, echo, receive_all, send_all, set_time_limit, write, LIMIT};
+use crate::sockets::{accept, listener, open};
 
-/// The kernel gives up a vsock connect after 2 s, which a busy machine can take to answer.
+/// How often to try a connect. The kernel gives up after 2 s, and a busy machine may need longer.
 const TRIES: u32 = 5;
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Copy)]
 pub struct Peer {
     pub cid: u32,
@@ -29,7 +31,7 @@ impl std::str::FromStr for Peer {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts = text.split_once(':');
-        let (cid, port) = parts.ok_or("CID:PORT")?;
+        let (cid, port) = parts.ok_or("expected CID:PORT")?;
         Ok(Peer {
             cid: cid.parse().map_err(|_| "not a CID")?,
             port: port.parse().map_err(|_| "not a port")?,
@@ -37,25 +39,27 @@ impl std::str::FromStr for Peer {
     }
 }
 
-/// An end there. Dropped, it is closed.
-pub struct Far {
+/// An end on the peer. It is closed when this is dropped.
+pub struct Remote {
     orders: OwnedFd,
-    /// Where it waits for its connection.
+    /// The address at which the end waits for its connection.
     pub address: VsockAddr,
 }
 
-/// What an end does.
+/// An order to an end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Order {
-    /// Answered with 0 when all is sent.
+    /// Write `bytes` bytes, `size` at once. The answer is 0, when all are sent.
     Write { bytes: u64, size: u64 },
-    /// Answered with how many came.
+    /// Read `bytes` bytes. The answer is how many arrived.
     Drain { bytes: u64 },
-    /// Not answered.
+    /// Send back what arrives. There is no answer.
     Echo,
 }
 
+/// Bytes of an encoded order: three numbers of 64 bits.
 const ORDER: usize = 24;
+/// Bytes of an answer: one number of 64 bits.
 const ANSWER: usize = 8;
 
 impl Order {
@@ -93,44 +97,48 @@ fn open_connection(address: &VsockAddr) -> Result<OwnedFd> {
             Err(errno) => return Err(errno).with_context(|| format!("connect to {address}")),
         }
     }
-    bail!("{address} does not answer");
+    bail!("{address} does not answer: is `guest bench-peer` running there?");
 }
 
 impl Peer {
-    /// An end there that waits for its connection.
-    pub fn offer(self) -> Result<Far> {
+    /// Asks the server for a new end, which waits for its connection.
+    pub fn offer(self) -> Result<Remote> {
         let orders = open_connection(&VsockAddr::new(self.cid, self.port))?;
-        // The other side's calls have the limit, too.
-        give_up_after(&orders, 2 * LIMIT)?;
+        // An answer may take as long as a call of the server, which has the limit too.
+        set_time_limit(&orders, 2 * LIMIT)?;
         let mut port = [0; ANSWER];
         ensure!(receive_all(&orders, &mut port)?, "the peer offers no end");
-        let port = u32::try_from(u64::from_le_bytes(port)).context("port")?;
-        Ok(Far {
+        let port =
+            u32::try_from(u64::from_le_bytes(port)).context("the peer sent an impossible port")?;
+        Ok(Remote {
             orders,
             address: VsockAddr::new(self.cid, port),
         })
     }
 }
 
-impl Far {
-    /// Our end of the connection to it.
+impl Remote {
+    /// Connects to the end.
     pub fn connect(&self) -> Result<OwnedFd> {
         open_connection(&self.address)
     }
 
     fn order(&self, order: Order) -> Result<()> {
-        ensure!(send_all(&self.orders, &order.encode())?, "time limit");
+        ensure!(
+            send_all(&self.orders, &order.encode())?,
+            "time limit of an order"
+        );
         Ok(())
     }
 
-    /// `None` when the peer gave up.
+    /// Returns the answer, or `None` if the peer gave up.
     fn answer(&self) -> Result<Option<usize>> {
         let mut answer = [0; ANSWER];
         let came = receive_all(&self.orders, &mut answer)?;
         Ok(came.then_some(u64::from_le_bytes(answer) as usize))
     }
 
-    /// Lets it write `bytes` bytes, `size` at once.
+    /// Lets the peer write `bytes` bytes, `size` at once.
     pub fn write(&self, bytes: usize, size: usize) -> Result<()> {
         self.order(Order::Write {
             bytes: bytes as u64,
@@ -139,7 +147,7 @@ impl Far {
         self.answer().map(|_| ())
     }
 
-    /// Lets it read `bytes` bytes, or until nothing more comes; returns how many.
+    /// Lets the peer read `bytes` bytes, or until nothing more comes. Returns how many arrived.
     pub fn drain(&self, bytes: usize) -> Result<usize> {
         self.order(Order::Drain {
             bytes: bytes as u64,
@@ -147,23 +155,23 @@ impl Far {
         Ok(self.answer()?.unwrap_or(0))
     }
 
-    /// Lets it send back what comes, until its end.
+    /// Lets the peer send back what arrives, until the end of the connection.
     pub fn echo(&self) -> Result<()> {
         self.order(Order::Echo)
     }
 }
 
-/// Offers an end over a connection, and does what it is told to.
+/// Offers an end and carries out the orders for it.
 fn obey(orders: OwnedFd) -> Result<()> {
     let (listener, address) = listener(SockType::Stream, VMADDR_CID_ANY, VMADDR_PORT_ANY)?;
-    give_up_after(&listener, LIMIT * TRIES)?;
+    set_time_limit(&listener, LIMIT * TRIES)?;
     send_all(&orders, &u64::from(address.port()).to_le_bytes())?;
-    let end = accept4(&listener, SockFlag::SOCK_CLOEXEC).context("no connection")?;
-    give_up_after(&end, LIMIT)?;
+    let end = accept(&listener).context("no connection arrived")?;
+    set_time_limit(&end, LIMIT)?;
     let mut order = [0; ORDER];
     while receive_all(&orders, &mut order)? {
         let until = Instant::now() + LIMIT;
-        let answer = match Order::decode(order).context("not an order")? {
+        let answer = match Order::decode(order).context("received an unknown order")? {
             Order::Write { bytes, size } => {
                 write(&end, bytes as usize, size as usize, until)?;
                 0
@@ -179,12 +187,12 @@ fn obey(orders: OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Serves until it is killed.
+/// Serves until the process is killed.
 pub fn serve(port: u32) -> Result<bool> {
     let (listener, _) = listener(SockType::Stream, VMADDR_CID_ANY, port)?;
     loop {
-        let orders = accept4(&listener, SockFlag::SOCK_CLOEXEC)?;
-        give_up_after(&orders, Duration::ZERO)?;
+        let orders = accept(&listener)?;
+        set_time_limit(&orders, Duration::ZERO)?;
         thread::spawn(|| {
             if let Err(error) = obey(orders) {
                 eprintln!("guest: {error:#}");
@@ -198,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_come_as_they_went() {
+    fn orders_survive_encoding() {
         for order in [
             Order::Write { bytes: 1, size: 2 },
             Order::Drain { bytes: 3 },
