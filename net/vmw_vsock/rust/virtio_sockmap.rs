@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockmap support for vsock: how the virtio transports give their packets to a verdict.
+//! Sockmap support for vsock: gives received packets to the verdict, and sends redirected buffers.
 //!
 //! This object is a part of `vmw_vsock_virtio_transport_common`, which the virtio, the vhost and
-//! the loopback transport share, and takes the place of the C version of
-//! `virtio_transport_read_skb()`.
+//! the loopback transport share. It replaces the C version of `virtio_transport_read_skb()`, and
+//! adds `virtio_transport_skb_enqueue()`.
 //!
-//! A packet that the verdict passes goes back to where it was, marked as judged. There it keeps its
-//! place in the stream, its record and its credit, and the owner reads it as if there were no
-//! sockmap. The judged packets are the front of the receive queue, those that no verdict has seen
-//! the end of it.
+//! A packet that the verdict passes goes back to its position in the receive queue, with the mark
+//! `verdict_done`. It keeps its position in the stream, its record and its credit, so that the
+//! owner reads it as if there were no sockmap.
 //!
-//! A packet that the verdict redirects holds its credit, so that a target that does not read stops
-//! the peer. A buffer that is redirected to a socket goes out as a whole.
+//! A packet that the verdict redirects keeps its credit until the target has consumed it. A target
+//! that does not read therefore stops the peer.
+//!
+//! The module [`virtio`] says in which file to find what.
 
 use kernel::{
     bindings,
@@ -32,59 +33,73 @@ use pin_init::stack_pin_init;
 mod virtio;
 
 use virtio::{
-    Kept,
-    VirtioRef,
+    LockedVirtioSock,
+    Requeued,
     VirtioSock, //
 };
 
-/// Gives all packets in the receive queue that no verdict has seen to `actor`, which runs one. Of
-/// records, those that have come to their end, each as one packet.
+/// Gives all packets that await their verdict to `actor`, which runs the verdict.
 ///
-/// Wakes the owner if there is more to read then. A packet that is gone holds its credit until its
-/// target has consumed it. No spinlock is held while the actor runs. May sleep.
-fn read_skb(vsk: &VirtioRef<'_>, actor: ReadActor<'_>) {
-    // Held to the end, so that the actor finds a psock: without one it would drop what belongs to
-    // the owner again. If only the program is gone, it passes all.
+/// Gives each complete record to it as one packet. Wakes the owner if it can read afterwards.
+///
+/// If a packet is lost for want of memory, or a record because its packets cannot be joined, the
+/// packets behind it are dropped and the connection is reset: the owner must not read past a gap.
+///
+/// # Context
+///
+/// Process context. May sleep. The caller holds the socket lock. Takes and releases `rx_lock`, and
+/// may take and release `send_lock`. No spinlock is held while the actor runs.
+fn read_skb(vsk: &LockedVirtioSock<'_>, actor: ReadActor<'_>) {
+    // The reference keeps the psock to the end of this function. Without a psock the actor would
+    // drop the packets, but after the socket has left the map they belong to the owner. With a
+    // psock that has lost its program, the actor passes all packets.
     let Some(psock) = PsockRef::get(vsk.sk()) else {
         vsk.sk().wake_waiters();
         return;
     };
 
-    stack_pin_init!(let unjudged = vsk.take_unjudged());
+    stack_pin_init!(let awaiting = vsk.take_awaiting_verdict());
     let mut lost_any = false;
-    while let Some(packet) = unjudged.as_mut().next() {
+    while let Some(packet) = awaiting.as_mut().next() {
         let Ok(packet) = packet else {
             lost_any = true;
             continue;
         };
-        let (skb, place) = packet.into_parts();
+        let (skb, slot) = packet.into_parts();
         if lost_any {
-            // What came after a gap must not be read.
             continue;
         }
         if let Some(skb) = actor.hand_over(skb) {
-            // SAFETY: The actor gave the packet of this place back, and changes no owner.
-            lost_any = unsafe { place.keep(skb) } == Kept::Lost;
+            // SAFETY: The actor returned the packet of this slot, and does not change the owner of
+            // a packet that it returns.
+            lost_any = unsafe { slot.requeue(skb) } == Requeued::Lost;
         }
     }
 
     if lost_any {
-        vsk.lost_data();
+        vsk.reset_after_loss();
     }
-    // Also when nothing was kept: there can be a packet that stays the owner's.
+    // This does not depend on whether a packet was put back: the queue can hold a packet that
+    // skipped its verdict, because the owner has begun to read it.
     if vsk.is_readable() {
         psock.data_ready();
     }
 }
 
-/// Gives all packets in the receive queue of a socket that no verdict has seen to `recv_actor`.
+/// Gives all packets of a socket that await their verdict to `recv_actor`, which runs the verdict.
 ///
-/// Returns a negative errno, so that the caller does not wake the owner: [`read_skb`] knows when.
+/// Always returns a negative errno, so that the caller does not wake the owner: [`read_skb`] wakes
+/// the owner when there is something to read.
+///
+/// # Context
+///
+/// Process context. May sleep. The caller holds the socket lock. Takes and releases `rx_lock`, and
+/// may take and release `send_lock`.
 ///
 /// # Safety
 ///
-/// `vsk` must be a socket with a virtio transport, to which the caller has a reference, and its
-/// socket lock. The caller may sleep. `recv_actor` must consume the packets that it is given, or
+/// `vsk` must be a socket with a virtio transport. The caller holds a reference to the socket and
+/// its socket lock, and may sleep. `recv_actor` must consume each packet that it is given, or
 /// return `SK_PSOCK_IN_PLACE`.
 #[export]
 pub unsafe extern "C" fn virtio_transport_read_skb(
@@ -92,11 +107,12 @@ pub unsafe extern "C" fn virtio_transport_read_skb(
     recv_actor: bindings::skb_read_actor_t,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By the safety requirements; the caller holds the socket lock.
+        // SAFETY: By the safety requirements. The transport does not change, because the caller
+        // holds the socket lock.
         let vsk = unsafe { VirtioSock::from_raw(vsk) }?;
-        // SAFETY: The caller holds the socket lock.
-        let vsk = unsafe { VirtioRef::new(vsk) };
-        // SAFETY: By the safety requirements, and the caller holds the socket lock.
+        // SAFETY: The caller holds the socket lock, and may sleep.
+        let vsk = unsafe { LockedVirtioSock::new(vsk) };
+        // SAFETY: By the safety requirements. The caller holds the locks that the actor needs.
         let actor = unsafe { ReadActor::from_raw(vsk.sk(), recv_actor) }?;
 
         read_skb(&vsk, actor);
@@ -104,15 +120,21 @@ pub unsafe extern "C" fn virtio_transport_read_skb(
     })
 }
 
-/// Sends `len` bytes of `skb` from `off` on, or what there is space for, see `sk_psock::send_skb`.
+/// Sends `len` bytes of `skb` from `off` on, or fewer if the peer has too little credit left.
 ///
-/// Returns how many were sent, or a negative errno: see [`VirtioSock::enqueue`]. Does not sleep.
+/// With `all`, or if the socket has records, sends all bytes or none. Returns the number of bytes
+/// that were sent, or a negative errno: see [`VirtioSock::enqueue`].
+///
+/// # Context
+///
+/// Any context but hard interrupt. Does not sleep. Takes and releases `tx_lock`, `send_lock` and
+/// `rx_lock`. The caller can hold spinlocks of other sockets and the `ingress_lock` of the psock.
 ///
 /// # Safety
 ///
-/// `vsk` must be a socket with a virtio transport that is connected, or was, and keeps it
-/// (`keeps_transport`), to which the caller has a reference. The caller is no hard interrupt, but
-/// can hold spinlocks. `skb` must be valid, and nobody may change it during the call.
+/// `vsk` must be a socket with a virtio transport that is connected or was, and that keeps its
+/// transport (`keeps_transport`). The caller holds a reference to the socket, and is not a hard
+/// interrupt. `skb` must be valid, and nobody may change it during the call.
 #[export]
 pub unsafe extern "C" fn virtio_transport_skb_enqueue(
     vsk: *mut bindings::vsock_sock,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the sockmap support asks of a vsock socket.
+//! The operations on a vsock socket that its sockmap support needs.
 //!
 //! C header: [`include/net/af_vsock.h`](srctree/include/net/af_vsock.h)
 
@@ -27,11 +27,11 @@ use kernel::{
     },
 };
 
-/// Returns the vsock socket that `sk` is the beginning of.
+/// Returns the vsock socket of which `sk` is the first field.
 ///
 /// # Errors
 ///
-/// [`EPROTOTYPE`] if it is of another family.
+/// [`EPROTOTYPE`] if the socket is of another family.
 fn vsock_sk(sk: &Sock) -> Result<*mut bindings::vsock_sock> {
     // All sockets of the family are allocated as a `struct vsock_sock`.
     if u32::from(sk.family()) != bindings::AF_VSOCK {
@@ -40,16 +40,20 @@ fn vsock_sk(sk: &Sock) -> Result<*mut bindings::vsock_sock> {
     Ok(sk.as_raw().cast())
 }
 
-/// Checks that the transport of a socket can give its packets to a verdict. Does not sleep.
+/// Checks that the transport of a socket can give its packets to a verdict.
+///
+/// # Context
+///
+/// Any context. Does not sleep. Takes no locks.
 ///
 /// # Errors
 ///
-/// [`ENODEV`] without a transport, [`EOPNOTSUPP`] if it cannot.
+/// [`ENODEV`] if the socket has no transport, [`EOPNOTSUPP`] if the transport has no `read_skb`.
 ///
 /// # Safety
 ///
-/// Nobody changes the transport of the socket during the call. That is so with the socket lock
-/// held, for a socket that is connected, and after [`keep_transport`].
+/// The transport of the socket must not change during the call. That is so if the caller holds the
+/// socket lock, if the socket is connected, and after [`keep_transport`].
 pub(crate) unsafe fn check_read_skb(sk: &Sock) -> Result {
     let vsk = vsock_sk(sk)?;
     // SAFETY: `vsk` is live, as `sk` is. By the safety requirements nobody writes the field.
@@ -57,38 +61,48 @@ pub(crate) unsafe fn check_read_skb(sk: &Sock) -> Result {
     if transport.is_null() {
         return Err(ENODEV);
     }
-    // SAFETY: By the safety requirements the socket keeps its transport, which keeps its module.
+    // SAFETY: By the safety requirements the socket keeps its transport, which keeps the module of
+    // the transport loaded.
     if unsafe { (*transport).read_skb.is_none() } {
         return Err(EOPNOTSUPP);
     }
     Ok(())
 }
 
-/// Makes `connect()` refuse the socket from now on, so that it keeps its transport. Does not sleep.
+/// Makes `connect()` refuse the socket for the rest of its life, so that it keeps its transport.
+///
+/// # Context
+///
+/// Any context. Does not sleep. Takes no locks.
 ///
 /// # Errors
 ///
-/// [`EPROTOTYPE`] if it is of another family.
+/// [`EPROTOTYPE`] if the socket is of another family.
 pub(crate) fn keep_transport(sk: &Sock) -> Result {
     let vsk = vsock_sk(sk)?;
     // SAFETY: `vsk` is live, as `sk` is.
     let keeps_transport = unsafe { &raw mut (*vsk).keeps_transport };
-    // SAFETY: As above; the field is one byte, which C reads as such.
+    // SAFETY: As above. The field is one byte, which C reads in one access.
     unsafe { atomic_store(keeps_transport.cast::<i8>(), 1, Relaxed) };
     Ok(())
 }
 
-/// Receives as a socket does that is not in a sockmap: at most `len` bytes, or one record.
+/// Receives at most `len` bytes or one record, as from a socket outside any sockmap.
 ///
-/// Takes the socket lock, and gives it up to wait. `flags` are `MSG_*`.
-///
-/// # Errors
-///
-/// Those of `recvmsg(2)` on a vsock socket; [`EPROTOTYPE`] for a type of socket that vsock does not
-/// know.
+/// `flags` are `MSG_*`.
 ///
 /// C functions: `__vsock_connectible_recvmsg()` and `__vsock_dgram_recvmsg()` in
 /// [`net/vmw_vsock/af_vsock.c`](srctree/net/vmw_vsock/af_vsock.c)
+///
+/// # Context
+///
+/// Process context. May sleep. Takes and releases the socket lock, and does not hold it while it
+/// waits for data.
+///
+/// # Errors
+///
+/// Those of `recvmsg(2)` on a vsock socket. [`EPROTOTYPE`] if vsock does not have this type of
+/// socket.
 pub(crate) fn native_recvmsg(
     socket: &Socket,
     msg: Pin<&mut MsgHdr>,
@@ -100,40 +114,50 @@ pub(crate) fn native_recvmsg(
 
     bytes_or_errno(match socket.sk().sk_type() {
         SockType::Stream | SockType::SeqPacket => {
-            // SAFETY: A vsock socket and a message, valid for the call, which may sleep by the
-            // invariant of `Socket`.
+            // SAFETY: The vsock socket and the message are valid for the call. The call may sleep
+            // by the invariant of `Socket`.
             unsafe { bindings::__vsock_connectible_recvmsg(sock, msg, len, flags) }
         }
         SockType::Dgram => {
-            // SAFETY: As above. A datagram socket gets its transport when it is made, and keeps it.
+            // SAFETY: As above. A datagram socket gets its transport when it is created, and keeps
+            // it.
             unsafe { bindings::__vsock_dgram_recvmsg(sock, msg, len, flags) }
         }
         SockType::Other => return Err(EPROTOTYPE),
     })
 }
 
-/// Sends bytes of a buffer: all, or without `all` what there is space for. Does not sleep.
+/// Sends bytes of a buffer, and returns the number of bytes that were sent.
+///
+/// With `all`, sends all bytes or none. Otherwise sends as many as the peer has credit left for.
+///
+/// # Context
+///
+/// Any context but hard interrupt. Does not sleep. Takes and releases spinlocks of the transport.
+/// The caller does not need the socket lock.
 ///
 /// # Errors
 ///
-/// [`EPIPE`] if this side does not send any more or the other does not receive, [`ENOTCONN`] if the
-/// connection is gone, what is pending on the socket, or what the transport says, as
-/// `sk_psock::send_skb` has it.
+/// * [`EPIPE`] if this side was shut down for sending, or the peer for receiving.
+/// * [`ENOTCONN`] if the connection is gone.
+/// * The pending error of the socket.
+/// * The error of the transport, which has the meaning that `sk_psock::send_skb` gives it.
 ///
 /// # Safety
 ///
-/// The socket is in a sockmap, and so it is connected or was, and keeps its transport. The caller
-/// is no hard interrupt.
+/// The socket is in a sockmap. It is therefore connected or was, and keeps its transport. The
+/// caller is not a hard interrupt.
 pub(crate) unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
     let vsk = vsock_sk(sk)?;
     match sk.pending_error() {
         None => {}
-        // What is pending ended the connection, and is none of those after which a retry follows.
+        // Core retries after these errors. But an error that is pending on the socket has ended the
+        // connection, so the redirect must end too.
         Some(EAGAIN | ENOMEM | ENOBUFS | EMSGSIZE) => return Err(EPIPE),
         Some(err) => return Err(err),
     }
-    // SAFETY: The socket is live. C stores the word as one, marked or not, and an old value does no
-    // harm: each buffer is a new look at it.
+    // SAFETY: The socket is live. C stores the word in one access, with or without `WRITE_ONCE()`.
+    // An old value does no harm, because the field is read again for each buffer.
     let peer_shutdown = unsafe { atomic_load(&raw mut (*vsk).peer_shutdown, Relaxed) };
     if sk.is_send_shutdown() || peer_shutdown & bindings::RCV_SHUTDOWN != 0 {
         return Err(EPIPE);
@@ -141,10 +165,10 @@ pub(crate) unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Re
     if !sk.is_established() {
         return Err(ENOTCONN);
     }
-    // SAFETY: By the safety requirements nobody writes the field, and the transport stays.
+    // SAFETY: By the safety requirements nobody writes the field, and the transport stays valid.
     let transport = unsafe { (*vsk).transport.as_ref() }.ok_or(ENODEV)?;
     let skb_enqueue = transport.skb_enqueue.ok_or(EOPNOTSUPP)?;
-    // SAFETY: The socket is one of the transport, and live; the buffer is valid during the call.
+    // SAFETY: The socket is live and belongs to the transport. The buffer is valid during the call.
     let sent = unsafe { skb_enqueue(vsk, data.as_raw(), data.offset(), data.len(), all) };
     to_result(sent.min(0))?;
     Ok(u32::try_from(sent)?)

@@ -2,10 +2,12 @@
 
 //! Sockmap support for vsock: the `struct proto` of a vsock socket in a sockmap.
 //!
-//! This object is a part of `vsock` and takes the place of the C version,
-//! [`net/vmw_vsock/vsock_bpf.c`](srctree/net/vmw_vsock/vsock_bpf.c). What the verdict passes stays
-//! in the receive queue of the transport, so that a receive is the same in a sockmap and outside:
-//! it waits without the socket lock, keeps records, and ends as the connection does.
+//! This object is a part of `vsock`. It replaces the C version,
+//! [`net/vmw_vsock/vsock_bpf.c`](srctree/net/vmw_vsock/vsock_bpf.c).
+//!
+//! A packet that the verdict passes stays in the receive queue of the transport. A receive from a
+//! socket in a sockmap is therefore the same as from a socket outside: it waits without the socket
+//! lock, keeps records, and sees the end of the connection.
 
 use kernel::{
     bindings,
@@ -30,23 +32,24 @@ use kernel::{
 mod vsock;
 
 global_lock! {
-    // SAFETY: `vsock_bpf_build_proto()` initialises it when the module is loaded, before a
-    // transport can register, and without a transport `may_enter` fails before the lock is used.
+    // SAFETY: `vsock_bpf_build_proto()` initialises the lock when the module is loaded, before a
+    // transport can register. Without a transport `may_enter` fails before the lock is used.
     unsafe(uninit) static VSOCK_PROT_LOCK: SpinLockIrq<()> = ();
 }
 
-/// What a vsock socket in a sockmap has in place of `vsock_proto`.
+/// The `struct proto` that a vsock socket in a sockmap has in place of `vsock_proto`.
 static VSOCK_BPF_PROT: SockmapProto<Vsock, VSOCK_PROT_LOCK> = SockmapProto::new(&VSOCK_PROT_LOCK);
 
 /// The sockets of `AF_VSOCK`.
 enum Vsock {}
 
 impl SockmapOps for Vsock {
-    /// Refuses sockets without a transport ([`ENODEV`]), and those whose transport cannot give its
-    /// packets to a verdict ([`EOPNOTSUPP`]).
+    /// Refuses a socket without a transport ([`ENODEV`]), and a socket whose transport cannot give
+    /// its packets to a verdict ([`EOPNOTSUPP`]).
     unsafe fn may_enter(sk: &Sock) -> Result {
-        // SAFETY: Who inserts holds the socket lock, or its spinlock with the socket connected; in
-        // the other calls the socket is one that was inserted.
+        // SAFETY: User space inserts a socket with the socket lock held. A BPF program inserts a
+        // connected socket, with the spinlock of the socket lock held. In all other calls the
+        // socket was inserted earlier, so that it keeps its transport.
         unsafe { vsock::check_read_skb(sk) }?;
         vsock::keep_transport(sk)
     }
@@ -56,27 +59,38 @@ impl SockmapOps for Vsock {
     }
 
     unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
-        // SAFETY: The socket is in a sockmap, and the caller no hard interrupt.
+        // SAFETY: By the safety requirements the socket is in a sockmap. `sk_psock::send_skb` is
+        // not called from a hard interrupt.
         unsafe { vsock::send_skb(sk, data, all) }
     }
 }
 
 /// Makes the replacement of `vsock_proto`.
 ///
+/// # Context
+///
+/// Process context, when the module is loaded. Does not sleep. Takes and releases
+/// `VSOCK_PROT_LOCK`.
+///
 /// # Safety
 ///
-/// To be called once, when the module is loaded, before a transport can register.
+/// The caller must call it once, when the module is loaded, before a transport can register.
 #[export]
 pub unsafe extern "C" fn vsock_bpf_build_proto() {
-    // SAFETY: This is the only place that initialises it, and the caller calls it once.
+    // SAFETY: No other function initialises the lock, and the caller calls this function once.
     unsafe { VSOCK_PROT_LOCK.init() };
     // SAFETY: `vsock_proto` is a static of this module, and the lock has been initialised.
     unsafe { VSOCK_BPF_PROT.build(&raw mut bindings::vsock_proto) };
 }
 
-/// Replaces the proto of a vsock socket that enters a sockmap, or restores it.
+/// Replaces the `struct proto` of a vsock socket that enters a sockmap, or restores it.
 ///
-/// Returns 0, or what [`SockmapOps::may_enter`] says as a negative errno.
+/// Returns 0, or the error of [`SockmapOps::may_enter`] as a negative errno.
+///
+/// # Context
+///
+/// Any context but hard interrupt. Does not sleep. The caller holds one of the locks that
+/// [`SockmapProto::update`] names. May take and release `VSOCK_PROT_LOCK`.
 ///
 /// # Safety
 ///
@@ -88,16 +102,20 @@ pub unsafe extern "C" fn vsock_bpf_update_proto(
     restore: bool,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By the safety requirements; the lock was initialised when the module was loaded.
+        // SAFETY: By the safety requirements. The lock was initialised when the module was loaded.
         unsafe { VSOCK_BPF_PROT.update(sk, psock, restore) }?;
         Ok(0)
     })
 }
 
-/// Returns whether a program judges what a vsock socket receives: at once, however much its owner
-/// waits for.
+/// Returns whether a program runs a verdict on the packets that a vsock socket receives.
 ///
-/// Does not sleep.
+/// Such a socket must report each packet at once, even if its owner waits for more bytes
+/// (`SO_RCVLOWAT`).
+///
+/// # Context
+///
+/// Any context. Does not sleep. Takes and releases the RCU read lock.
 ///
 /// # Safety
 ///

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A vsock packet: its buffer, its header, and its control block.
+//!
+//! C header: [`include/linux/virtio_vsock.h`](srctree/include/linux/virtio_vsock.h)
+
+use kernel::{
+    bindings,
+    net::skbuff::{
+        SkBuff,
+        SkBuffQueue, //
+    },
+    prelude::*, //
+};
+
+/// The flag of a packet that ends a record.
+pub(super) const EOM: u32 = bindings::virtio_vsock_rw_VIRTIO_VSOCK_SEQ_EOM;
+/// The flag of a packet that ends a record which was sent with `MSG_EOR`.
+pub(super) const EOR: u32 = bindings::virtio_vsock_rw_VIRTIO_VSOCK_SEQ_EOR;
+
+/// The largest number of bytes that one packet carries.
+pub(super) const MAX_PACKET: u32 = bindings::VIRTIO_VSOCK_MAX_PKT_BUF_SIZE;
+
+/// A packet in the form that the receive queue and the transport expect.
+///
+/// # Invariants
+///
+/// The head of the buffer is not shared. It begins with the header of the packet, in front of the
+/// data. The control block is a `struct virtio_vsock_skb_cb`.
+pub(super) struct Packet(SkBuff);
+
+impl Packet {
+    /// Makes a packet from a buffer that already has the header and the control block.
+    ///
+    /// # Safety
+    ///
+    /// `skb` comes from the receive queue of a virtio transport, or was a [`Packet`]. Nothing has
+    /// changed its header or its control block since.
+    pub(super) unsafe fn from_skb(skb: SkBuff) -> Self {
+        // INVARIANT: By the safety requirements.
+        Self(skb)
+    }
+
+    /// Makes a packet from a buffer that the verdict has passed, and marks its verdict as done.
+    ///
+    /// The verdict may have overwritten the header and the control block, so both are written anew.
+    ///
+    /// # Context
+    ///
+    /// Process context. May sleep. Takes no locks.
+    ///
+    /// # Errors
+    ///
+    /// [`ENOMEM`] if there is no memory to make room for the header. The buffer is freed then.
+    pub(super) fn restore(mut skb: SkBuff, header: Header) -> Result<Self> {
+        skb.ensure_headroom(Header::SIZE)?;
+        // SAFETY: `ensure_headroom()` made the head exclusive and left room for the header.
+        let mut packet = unsafe { Self::new(skb, header) };
+        packet.set_verdict_done();
+        Ok(packet)
+    }
+
+    /// Makes a packet from a buffer, and writes the header and an empty control block.
+    ///
+    /// # Safety
+    ///
+    /// The head of the buffer is not shared, and has [`Header::SIZE`] bytes of room before the
+    /// data.
+    pub(super) unsafe fn new(skb: SkBuff, header: Header) -> Self {
+        // INVARIANT: By the safety requirements the head is exclusive and has room for the header.
+        // The header and the control block are written below.
+        let mut packet = Self(skb);
+        packet.set_header(header);
+        packet.set_cb(Default::default());
+        packet
+    }
+
+    /// Returns the number of bytes of data.
+    pub(super) fn len(&self) -> u32 {
+        self.0.len()
+    }
+
+    /// Takes `bytes` bytes off the front of the data, see [`SkBuff::pull`].
+    pub(super) fn pull(&mut self, bytes: u32) -> Result {
+        self.0.pull(bytes)
+    }
+
+    /// Appends the data of the buffers in `rest`, see [`SkBuff::append_frags`].
+    ///
+    /// # Safety
+    ///
+    /// The packet is not charged to a socket.
+    pub(super) unsafe fn append(&mut self, rest: Pin<&mut SkBuffQueue>) -> Result {
+        // SAFETY: By the type invariant the head is not shared, and by the safety requirements the
+        // buffer is not charged to a socket.
+        unsafe { self.0.append_frags(rest) }
+    }
+
+    /// Converts the packet into its buffer.
+    pub(super) fn into_skb(self) -> SkBuff {
+        self.0
+    }
+
+    /// Returns a copy of the header.
+    pub(super) fn header(&self) -> Header {
+        // SAFETY: The buffer is valid.
+        let head = unsafe { (*self.0.as_raw()).head };
+        // SAFETY: By the type invariant the head begins with the header. The header is packed, so
+        // the read is an unaligned copy.
+        Header(unsafe { head.cast::<bindings::virtio_vsock_hdr>().read_unaligned() })
+    }
+
+    /// Overwrites the header.
+    pub(super) fn set_header(&mut self, header: Header) {
+        // SAFETY: The buffer is valid.
+        let head = unsafe { (*self.0.as_raw()).head };
+        // SAFETY: By the type invariant the head begins with the header and is not shared.
+        unsafe {
+            head.cast::<bindings::virtio_vsock_hdr>()
+                .write_unaligned(header.0)
+        };
+    }
+
+    /// Marks the packet as one that has had its verdict.
+    pub(super) fn set_verdict_done(&mut self) {
+        let cb = bindings::virtio_vsock_skb_cb {
+            verdict_done: true,
+            ..self.cb()
+        };
+        self.set_cb(cb);
+    }
+
+    /// Overwrites the control block.
+    pub(super) fn set_cb(&mut self, cb: bindings::virtio_vsock_skb_cb) {
+        // SAFETY: The buffer is valid and ours alone. The control block is aligned for pointers,
+        // and larger than a `struct virtio_vsock_skb_cb`.
+        unsafe {
+            (&raw mut (*self.0.as_raw()).cb)
+                .cast::<bindings::virtio_vsock_skb_cb>()
+                .write(cb)
+        };
+    }
+
+    /// Returns a copy of the control block.
+    pub(super) fn cb(&self) -> bindings::virtio_vsock_skb_cb {
+        // SAFETY: By the type invariant the control block is a `struct virtio_vsock_skb_cb`.
+        unsafe {
+            (&raw const (*self.0.as_raw()).cb)
+                .cast::<bindings::virtio_vsock_skb_cb>()
+                .read()
+        }
+    }
+
+    /// Makes this packet the last one of a record.
+    pub(super) fn ending_record(mut self) -> Self {
+        let header = self.header().with_end(EOM);
+        self.set_header(header);
+        self
+    }
+}
+
+/// The header of a packet.
+#[derive(Clone, Copy)]
+pub(super) struct Header(pub(super) bindings::virtio_vsock_hdr);
+
+impl Header {
+    /// The size of a header, in bytes.
+    pub(super) const SIZE: u32 = size_of::<bindings::virtio_vsock_hdr>() as u32;
+
+    /// Returns the credit that the packet holds, in bytes: its length when it was received.
+    ///
+    /// The length of the data can differ, because a program can make a packet longer or shorter.
+    pub(super) fn len(&self) -> u32 {
+        u32::from_le(self.0.len)
+    }
+
+    /// Returns the flags [`EOM`] and [`EOR`] of the packet.
+    pub(super) fn end(&self) -> u32 {
+        u32::from_le(self.0.flags) & (EOM | EOR)
+    }
+
+    /// Returns whether the packet is the last one of a record.
+    pub(super) fn ends_record(&self) -> bool {
+        self.end() & EOM != 0
+    }
+
+    /// Returns the header with the flags `end` added, which are [`EOM`] and [`EOR`].
+    pub(super) fn with_end(mut self, end: u32) -> Self {
+        self.0.flags |= end.to_le();
+        self
+    }
+
+    /// Returns the header of this packet after the packet with the header `next` was appended.
+    pub(super) fn joined(mut self, next: Header) -> Self {
+        self.0.len = self.len().wrapping_add(next.len()).to_le();
+        self.with_end(next.end())
+    }
+}

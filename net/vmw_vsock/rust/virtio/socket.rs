@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A vsock socket with a virtio transport.
+//!
+//! C headers: [`include/net/af_vsock.h`](srctree/include/net/af_vsock.h) and
+//! [`include/linux/virtio_vsock.h`](srctree/include/linux/virtio_vsock.h)
+
+use kernel::{
+    bindings,
+    net::sock::{
+        Sock,
+        SockType, //
+    },
+    prelude::*, //
+};
+
+use core::{
+    mem::offset_of,
+    ptr::NonNull, //
+};
+
+use super::verdict_queue::VerdictQueue;
+
+const _: () = assert!(size_of::<bindings::vsock_sock>() == bindings::SIZEOF_VSOCK_SOCK);
+const _: () =
+    assert!(size_of::<bindings::virtio_vsock_sock>() == bindings::SIZEOF_VIRTIO_VSOCK_SOCK);
+// The casts in `VirtioSock::from_sk` rely on these offsets.
+const _: () = assert!(offset_of!(bindings::virtio_transport, transport) == 0);
+const _: () = assert!(offset_of!(bindings::vsock_sock, sk) == 0);
+
+/// A vsock socket that has a virtio transport and keeps it.
+///
+/// It needs no lock to stay valid: the socket is in a sockmap or was in one. `connect()` refuses
+/// such a socket (`keeps_transport`), so the socket keeps its transport until it is freed.
+///
+/// # Invariants
+///
+/// `vsk` is a live socket, and `sk` its first field. `transport` is its transport, which is a
+/// virtio transport, and `vvs` its transport state. `transport` and `vvs` do not change during
+/// `'a`.
+#[derive(Clone, Copy)]
+pub(crate) struct VirtioSock<'a> {
+    pub(super) sk: &'a Sock,
+    pub(super) vsk: NonNull<bindings::vsock_sock>,
+    pub(super) vvs: NonNull<bindings::virtio_vsock_sock>,
+    pub(super) transport: NonNull<bindings::virtio_transport>,
+}
+
+impl<'a> VirtioSock<'a> {
+    /// Makes a reference from a [`Sock`].
+    ///
+    /// # Errors
+    ///
+    /// [`ENODEV`] if the socket has no transport.
+    ///
+    /// # Safety
+    ///
+    /// `sk` must be a vsock socket with a virtio transport. The transport must not change during
+    /// `'a`. That is so if the caller holds the socket lock, or if the socket is connected or was,
+    /// and refuses to connect again (`keeps_transport`).
+    pub(super) unsafe fn from_sk(sk: &'a Sock) -> Result<Self> {
+        let vsk = sk.as_raw().cast::<bindings::vsock_sock>();
+        // SAFETY: All sockets of the family are allocated as a `struct vsock_sock`. By the safety
+        // requirements nobody writes the field.
+        let vvs = unsafe { (*vsk).trans };
+        // SAFETY: As above.
+        let transport = unsafe { (*vsk).transport };
+        // INVARIANT: By the safety requirements. The transport is the first field of a
+        // `struct virtio_transport`.
+        Ok(Self {
+            sk,
+            vsk: NonNull::new(vsk).ok_or(ENODEV)?,
+            vvs: NonNull::new(vvs.cast()).ok_or(ENODEV)?,
+            transport: NonNull::new(transport.cast_mut().cast()).ok_or(ENODEV)?,
+        })
+    }
+
+    /// Makes a reference from a pointer that C code passed in.
+    ///
+    /// # Errors
+    ///
+    /// [`ENODEV`] if the socket has no transport.
+    ///
+    /// # Safety
+    ///
+    /// `vsk` must point to a vsock socket that meets the requirements of [`VirtioSock::from_sk`].
+    /// The caller holds a reference to it during `'a`.
+    pub(crate) unsafe fn from_raw(vsk: *mut bindings::vsock_sock) -> Result<Self> {
+        // SAFETY: The socket is live, and the caller's reference keeps it during `'a`.
+        let sk = unsafe { Sock::from_raw(&raw mut (*vsk).sk) };
+        // SAFETY: By the safety requirements.
+        unsafe { Self::from_sk(sk) }
+    }
+
+    /// Returns whether the socket has records: whether its type is `SOCK_SEQPACKET`.
+    pub(super) fn is_record_socket(&self) -> bool {
+        self.sk.sk_type() == SockType::SeqPacket
+    }
+}
+
+/// A [`VirtioSock`] of which the caller holds the socket lock.
+///
+/// # Invariants
+///
+/// The socket lock is held during `'a`, in a context that may sleep.
+pub(crate) struct LockedVirtioSock<'a>(pub(super) VirtioSock<'a>);
+
+impl<'a> LockedVirtioSock<'a> {
+    /// Makes a reference to a locked socket.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the socket lock during `'a`, and may sleep.
+    pub(crate) unsafe fn new(vsk: VirtioSock<'a>) -> Self {
+        // INVARIANT: By the safety requirements.
+        Self(vsk)
+    }
+
+    /// Returns the network layer's view of the socket.
+    pub(crate) fn sk(&self) -> &'a Sock {
+        self.0.sk
+    }
+
+    /// Takes all packets that await their verdict out of the receive queue.
+    ///
+    /// # Context
+    ///
+    /// The caller holds the socket lock. Does not sleep. Takes and releases `rx_lock`.
+    pub(crate) fn take_awaiting_verdict(&self) -> impl PinInit<VerdictQueue<'_>> {
+        VerdictQueue::new(self)
+    }
+
+    /// Returns whether the owner can read: the bytes that it waits for (`SO_RCVLOWAT`), or a
+    /// record.
+    ///
+    /// `vsock_data_ready()` in [`net/vmw_vsock/af_vsock.c`](srctree/net/vmw_vsock/af_vsock.c)
+    /// checks for bytes only. The check for a record is needed because the verdict can leave a
+    /// record without bytes.
+    ///
+    /// # Context
+    ///
+    /// The caller holds the socket lock. Does not sleep. Takes and releases `rx_lock`.
+    pub(crate) fn is_readable(&self) -> bool {
+        let rx = self.lock_rx();
+        rx.counters().rx_bytes >= self.sk().rcvlowat()
+            || (self.0.is_record_socket() && rx.msg_count() > 0)
+    }
+
+    /// Resets the connection, because a packet of it is lost.
+    ///
+    /// The owner can read what came before the lost packet, and gets [`ENOBUFS`] then.
+    ///
+    /// C function: `virtio_transport_reset_after_loss()` in
+    /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
+    ///
+    /// # Context
+    ///
+    /// Process context. May sleep. The caller holds the socket lock, and no spinlock.
+    pub(crate) fn reset_after_loss(&self) {
+        // SAFETY: By the type invariant the socket is live and locked, and the context may sleep.
+        // The only spinlock that callers could hold is `rx_lock`, which does not leave the `virtio`
+        // module. NULL says that there is no packet to answer.
+        unsafe {
+            bindings::virtio_transport_reset_after_loss(self.0.vsk.as_ptr(), core::ptr::null_mut())
+        };
+    }
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Takes the packets that await their verdict out of the receive queue, one packet or one complete
+//! record at a time.
+//!
+//! A record whose end has not arrived stays in the receive queue. A record whose packets cannot be
+//! joined in one buffer is dropped, and the caller resets the connection.
+
+use kernel::{
+    net::skbuff::{
+        SkBuff,
+        SkBuffQueue, //
+    },
+    prelude::*, //
+};
+
+use pin_init::stack_pin_init;
+
+use super::{
+    packet::Packet,
+    queue_slot::QueueSlot,
+    socket::LockedVirtioSock, //
+};
+
+/// A packet that awaits its verdict, or all packets of a record in one buffer.
+pub(crate) struct AwaitingVerdict<'a> {
+    skb: SkBuff,
+    slot: QueueSlot<'a>,
+}
+
+impl<'a> AwaitingVerdict<'a> {
+    /// Returns the packet, without the bytes that the owner has read, and its slot in the queue.
+    pub(crate) fn into_parts(self) -> (SkBuff, QueueSlot<'a>) {
+        (self.skb, self.slot)
+    }
+}
+
+/// The packets that await their verdict, outside the receive queue.
+///
+/// The counters of the receive queue still include them. Dropping the value puts the remaining
+/// packets back into the receive queue.
+///
+/// # Context
+///
+/// Dropping it: the socket lock held. Does not sleep. Takes and releases `rx_lock`.
+///
+/// # Invariants
+///
+/// The packets come from the end of the receive queue of `vsk`, in order, and are unchanged.
+#[pin_data(PinnedDrop)]
+pub(crate) struct VerdictQueue<'a> {
+    vsk: &'a LockedVirtioSock<'a>,
+    #[pin]
+    queue: SkBuffQueue,
+}
+
+impl<'a> VerdictQueue<'a> {
+    /// Takes all packets that await their verdict out of the receive queue of `vsk`.
+    pub(super) fn new(vsk: &'a LockedVirtioSock<'a>) -> impl PinInit<Self> {
+        // INVARIANT: There is no packet yet.
+        pin_init!(VerdictQueue {
+            vsk,
+            queue <- SkBuffQueue::new(),
+        })
+        .pin_chain(|queue| {
+            queue.fill();
+            Ok(())
+        })
+    }
+
+    fn fill(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        let mut rx = this.vsk.lock_rx();
+        if this.vsk.0.is_record_socket() && rx.is_unfinished() {
+            return;
+        }
+        while let Some(packet) = rx.pop_back() {
+            if packet.cb().verdict_done {
+                rx.push_back(packet);
+                break;
+            }
+            // INVARIANT: The packet comes before those that are there.
+            this.queue.as_mut().push_front(packet.into_skb());
+        }
+    }
+
+    fn pop_front(self: Pin<&mut Self>) -> Option<Packet> {
+        let skb = self.project().queue.pop_front()?;
+        // SAFETY: By the type invariant the buffer is an unchanged packet of the receive queue.
+        Some(unsafe { Packet::from_skb(skb) })
+    }
+
+    /// Takes the next packet or the next record, without the bytes that the owner has read.
+    ///
+    /// Taking these bytes off can fail for want of memory. Then the packet goes back to the receive
+    /// queue without a verdict, as the owner has begun to read it, and the next packet is returned.
+    ///
+    /// # Context
+    ///
+    /// The caller holds the socket lock. Does not sleep. Takes and releases `rx_lock`, then may
+    /// take and release `send_lock`.
+    ///
+    /// # Errors
+    ///
+    /// [`EMSGSIZE`] or [`EINVAL`] if the packets of a record cannot be joined in one buffer. The
+    /// record is gone then.
+    pub(crate) fn next(mut self: Pin<&mut Self>) -> Option<Result<AwaitingVerdict<'a>>> {
+        let vsk = self.vsk;
+        loop {
+            let mut packet = if vsk.0.is_record_socket() {
+                match self.as_mut().pop_record()? {
+                    Ok(packet) => packet,
+                    Err(err) => return Some(Err(err)),
+                }
+            } else {
+                self.as_mut().pop_front()?
+            };
+            let header = packet.header();
+            let offset = packet.cb().offset;
+            if packet.pull(offset).is_err() {
+                packet.set_verdict_done();
+                vsk.lock_rx().push_back(packet);
+                continue;
+            }
+            let mut skb = packet.into_skb();
+            let mut slot = QueueSlot::new(vsk, header, skb.len());
+            slot.move_credit_to(&mut skb);
+            return Some(Ok(AwaitingVerdict { skb, slot }));
+        }
+    }
+
+    /// Takes the packets of the next record and joins them, so that a verdict is about a whole
+    /// record.
+    ///
+    /// If the end of the record has not arrived, puts its packets back into the receive queue and
+    /// returns [`None`]. Such a record is the last one.
+    fn pop_record(mut self: Pin<&mut Self>) -> Option<Result<Packet>> {
+        let mut record = self.as_mut().pop_front()?;
+        let mut header = record.header();
+        stack_pin_init!(let rest = SkBuffQueue::new());
+        let mut len = record.len();
+        while !header.ends_record() {
+            let Some(packet) = self.as_mut().pop_front() else {
+                let mut rx = self.vsk.lock_rx();
+                rx.push_back(record);
+                rx.append(rest);
+                rx.set_unfinished();
+                return None;
+            };
+            header = header.joined(packet.header());
+            len = len.wrapping_add(packet.len());
+            rest.as_mut().push_back(packet.into_skb());
+        }
+        // SAFETY: A packet in the receive queue is not charged to a socket.
+        if let Err(err) = unsafe { record.append(rest) } {
+            // Remove the record from the counters, and give its credit back.
+            drop(QueueSlot::new(self.vsk, header, len));
+            return Some(Err(err));
+        }
+        record.set_header(header);
+        Some(Ok(record))
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for VerdictQueue<'_> {
+    fn drop(self: Pin<&mut Self>) {
+        let this = self.project();
+        this.vsk.lock_rx().append(this.queue);
+    }
+}
