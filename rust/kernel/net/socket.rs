@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A socket in a call of user space, and the message of a receive.
+//! Sockets as system calls see them (`struct socket`), and the message of a receive call.
 //!
 //! C headers: [`include/linux/net.h`](srctree/include/linux/net.h),
 //! [`include/linux/socket.h`](srctree/include/linux/socket.h)
@@ -12,47 +12,64 @@ use crate::{
     types::Opaque, //
 };
 
-/// A socket of user space, in a call on an open file.
+/// A socket of user space during a system call: whoever has a reference may sleep.
 ///
 /// # Invariants
 ///
-/// Wraps a `struct socket` that is grafted to a `struct sock`, and stays so at least as long as the
-/// reference: an open file keeps it. The current context is a process that may sleep, and holds
-/// neither the socket lock nor a spinlock.
+/// - Wraps a `struct socket` that belongs to a `struct sock`. An open file keeps both together as
+///   long as a reference to this value lives.
+/// - The current context is process context, may sleep, and holds neither the socket lock nor a
+///   spinlock.
 #[repr(transparent)]
 pub struct Socket(Opaque<bindings::socket>);
 
 impl Socket {
     /// Makes a reference from a pointer that C code passed in.
     ///
+    /// # Context
+    ///
+    /// Process context. Does not sleep. Takes no lock.
+    ///
     /// # Safety
     ///
-    /// `ptr` must point to a `struct socket` with a `struct sock`, and both must stay together
-    /// during `'a`, as they do while a system call holds the file. The caller is in process
-    /// context, holds no lock of the socket, and may sleep during `'a`.
+    /// - `ptr` must point to a `struct socket` with a `struct sock`. Both must stay together during
+    ///   `'a`, as they do while a system call holds the file.
+    /// - The caller must be in process context and able to sleep during `'a`. It must not hold the
+    ///   socket lock or a spinlock.
     #[inline]
     pub unsafe fn from_raw<'a>(ptr: *mut bindings::socket) -> &'a Self {
-        // SAFETY: The caller promises a live `struct socket`; `Self` is a transparent wrapper.
+        // SAFETY: By the safety requirements the `struct socket` is live during `'a`. `Self` is a
+        // transparent wrapper.
         unsafe { &*ptr.cast() }
     }
 
-    /// Returns the pointer to hand to C code.
+    /// Returns the pointer for C functions that take the socket.
+    ///
+    /// # Context
+    ///
+    /// Any context. Does not sleep. Takes no lock.
     #[inline]
     pub fn as_raw(&self) -> *mut bindings::socket {
         self.0.get()
     }
 
-    /// Returns the network layer's view of the socket.
+    /// Returns the socket as the network layer sees it.
+    ///
+    /// # Context
+    ///
+    /// Any context. Does not sleep. Takes no lock.
     #[inline]
     pub fn sk(&self) -> &Sock {
-        // SAFETY: The socket is live by the type invariant, and the field does not change.
+        // SAFETY: By the type invariant the socket is live, and an open file keeps the field
+        // constant.
         let sk = unsafe { (*self.as_raw()).sk };
-        // SAFETY: By the type invariant there is a `struct sock`, which stays.
+        // SAFETY: By the type invariant the `struct sock` stays as long as the reference to `self`.
         unsafe { Sock::from_raw(sk) }
     }
 }
 
-/// The message of a receive call: the buffer that the data goes to, and what is returned beside it.
+/// The message of a receive call, which the call fills: data, address of the sender, and control
+/// messages.
 ///
 /// # Invariants
 ///
@@ -63,31 +80,44 @@ pub struct MsgHdr(Opaque<bindings::msghdr>);
 impl MsgHdr {
     /// Makes a reference from a pointer that C code passed in.
     ///
+    /// # Context
+    ///
+    /// Any context. Does not sleep. Takes no lock.
+    ///
     /// # Safety
     ///
-    /// `ptr` must point to a valid `struct msghdr` with a destination iterator, which nobody else
-    /// uses during `'a`.
+    /// `ptr` must point to a valid `struct msghdr` whose iterator is a destination. Nobody else may
+    /// use it during `'a`.
     #[inline]
     pub unsafe fn from_raw<'a>(ptr: *mut bindings::msghdr) -> Pin<&'a mut Self> {
-        // SAFETY: The caller promises a valid message and that it is ours; `Self` is a transparent
-        // wrapper.
+        // SAFETY: By the safety requirements the message is valid and nobody else uses it. `Self`
+        // is a transparent wrapper.
         let msg = unsafe { &mut *ptr.cast::<Self>() };
-        // SAFETY: C code does not move the message, and nobody can through the pinned reference.
+        // SAFETY: C code does not move the message, and Rust code cannot move it through a pinned
+        // reference.
         unsafe { Pin::new_unchecked(msg) }
     }
 
-    /// Returns the pointer to hand to C code.
+    /// Returns the pointer for C functions that fill the message.
+    ///
+    /// # Context
+    ///
+    /// Any context. Does not sleep. Takes no lock.
     #[inline]
     pub fn as_raw(self: Pin<&mut Self>) -> *mut bindings::msghdr {
         self.0.get()
     }
 }
 
-/// Takes what a C function returned apart: a number of bytes, or a negative errno.
+/// Converts the return value of a C function: a number of bytes, or a negative errno.
+///
+/// # Context
+///
+/// Any context. Does not sleep. Takes no lock.
 ///
 /// # Errors
 ///
-/// The error that a negative number stands for.
+/// The error that the errno stands for, if `ret` is negative.
 #[inline]
 pub fn bytes_or_errno(ret: c_int) -> Result<usize> {
     usize::try_from(ret).map_err(|_| Error::from_errno(ret))

@@ -1,26 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A kernel spinlock that keeps softirqs away.
+//! A kernel spinlock that is taken with softirqs disabled.
 //!
-//! This module allows Rust code to use a `spinlock_t` that C code takes with `spin_lock_bh()`.
+//! This module lets Rust code take a `spinlock_t` that C code takes with `spin_lock_bh()`.
 
 use super::*;
 use crate::prelude::*;
 
-/// A spinlock that is taken with softirqs disabled on this CPU.
+/// A spinlock that disables softirqs on the local CPU while it is held.
 ///
-/// For data that process context and softirqs share. Most of the locks in the network stack are of
-/// this kind; [`Lock::from_raw`] makes a reference to one of those.
+/// It protects data that process context and softirqs share. Most locks of the network stack are of
+/// this kind. [`Lock::from_raw`] makes a reference to a lock that C code owns.
+///
+/// # Context
+///
+/// Process context or softirq. Does not sleep. The caller must not sleep while it holds the lock.
 pub type SpinLockBh<T> = Lock<T, SpinLockBhBackend>;
 
-/// A kernel `spinlock_t` lock backend that disables softirqs.
+/// A [`Lock`] backend: a kernel `spinlock_t` that is taken by `spin_lock_bh()`.
 pub struct SpinLockBhBackend;
 
-/// A [`Guard`] acquired from locking a [`SpinLockBh`].
+/// The [`Guard`] of a locked [`SpinLockBh`]: dropping it releases the lock and enables softirqs.
 pub type SpinLockBhGuard<'a, T> = Guard<'a, T, SpinLockBhBackend>;
 
-// SAFETY: The underlying kernel `spinlock_t` object ensures mutual exclusion. `relock` uses the
-// default implementation that always calls the same locking method.
+// SAFETY: The underlying kernel `spinlock_t` object ensures mutual exclusion. The default `relock`
+// takes the lock by the same method as `lock`.
 unsafe impl Backend for SpinLockBhBackend {
     type State = bindings::spinlock_t;
     type GuardState = ();
