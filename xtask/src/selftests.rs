@@ -29,8 +29,22 @@ pub const UPSTREAM: &[&str] = &[
     "sockmap_strp",
 ];
 
-/// The test of this series.
+/// The names of this series' tests begin with this.
 pub const OURS: &str = "vsock_sockmap";
+
+/// The tests of this series.
+pub const OUR_TESTS: &[&str] = &[
+    "vsock_sockmap_eof",
+    "vsock_sockmap_monitor",
+    "vsock_sockmap_outside",
+    "vsock_sockmap_recv",
+    "vsock_sockmap_redir",
+    "vsock_sockmap_stall",
+    "vsock_sockmap_verdict",
+];
+
+/// The helpers of these tests, a file beside them without a test of its own.
+const OUR_HELPERS: &str = "vsock_sockmap_helpers";
 
 /// In the kernel.
 const SELFTESTS: &str = "tools/testing/selftests/bpf";
@@ -102,22 +116,28 @@ sockets() {
     awk '$1 == "sockets:" { n = $3 } $1 == "TCP:" { n -= $5 } END { print n }' /proc/net/sockstat
 }
 @FAIL@
-# All subtests from $1 on, with a step.
+# Subtests of test $1 from $2 on, with a step.
 lane() {
-    i=$1
+    i=$2
     while :; do
         for attr in failslab fail_page_alloc; do
-            echo $((7 + (seed + i * 37) % 40)) > /sys/kernel/debug/$attr/interval
+            echo $((7 + (seed + $1 * 11 + i * 37) % 40)) > /sys/kernel/debug/$attr/interval
         done
         timeout -s KILL 30 env LD_PRELOAD=/selftests/libinmap.so INMAP=faults \
-            ./test_progs --no-error-summary -w 9 -n 1/$i > /tmp/log-$i 2>&1
+            ./test_progs --no-error-summary -w 9 -n $1/$i > /tmp/log-$1-$i 2>&1
         status=$?
         # There is no such subtest.
-        [ $status = 0 ] && ! grep -q '^#1/' /tmp/log-$i && break
-        echo "@RESULT@ $i $status" > /tmp/result-$i
-        sed -n '/:FAIL:/b say; /^#1\/\|^WATCHDOG:/!d; :say; s/^/@SAID@ /p' /tmp/log-$i \
-            >> /tmp/result-$i
+        [ $status = 0 ] && ! grep -q "^#$1/" /tmp/log-$1-$i && break
+        echo "@RESULT@ $1/$i $status" > /tmp/result-$1-$i
+        sed -n '/:FAIL:/b say; /^#[0-9]*\/\|^WATCHDOG:/!d; :say; s/^/@SAID@ /p' /tmp/log-$1-$i \
+            >> /tmp/result-$1-$i
         i=$((i + lanes))
+    done
+}
+# The same, of all tests.
+all_tests() {
+    for test in $(seq @TESTS@); do
+        lane $test $1
     done
 }
 # What TCP keeps of its peers looks like a leak.
@@ -125,7 +145,7 @@ echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save
 before=$(sockets)
 fail_allocations 1000000
 for i in $(seq $lanes); do
-    lane $i &
+    all_tests $i &
 done
 wait
 failed=0
@@ -145,7 +165,7 @@ if [ $(sockets) != $before ]; then
     tail -n +2 /proc/net/unix /proc/net/tcp /proc/net/udp /proc/net/packet
     echo "BUG: $(($(sockets) - before)) sockets are left"
 fi
-./test_progs --no-error-summary -a 'vsock_sockmap/verdict*,vsock_sockmap/redirect*' > /tmp/results
+./test_progs --no-error-summary -a 'vsock_sockmap_verdict/verdict*,vsock_sockmap_redir' > /tmp/results
 status=$?
 cat /tmp/results
 exit $status
@@ -187,15 +207,16 @@ const BUSY: &str = "make-is-running";
 /// kernels of any kind.
 pub fn ensure(env: &Env, root: &ToolRoot, tree: &Tree, image: Option<&Image>) -> Result<PathBuf> {
     let types = tempfile::NamedTempFile::new_in(&env.logs)?.into_temp_path();
+    let ours = [OUR_TESTS, &[OUR_HELPERS]].concat();
     let (tests, kind) = match image {
         Some(image) => {
             dump_btf(root, image, &types)?;
-            ([UPSTREAM, &[OURS]].concat(), "all")
+            ([UPSTREAM, &ours].concat(), "all")
         }
         None => {
             // make wants a header, but ours includes none.
             fs::write(&types, "")?;
-            (vec![OURS], "ours")
+            (ours, "ours")
         }
     };
     let mut key = Key::new()
@@ -252,6 +273,7 @@ pub fn ensure(env: &Env, root: &ToolRoot, tree: &Tree, image: Option<&Image>) ->
 pub fn faults_main() -> String {
     FAULTS_MAIN
         .replace("@FAIL@", FAIL_ALLOCATIONS)
+        .replace("@TESTS@", &OUR_TESTS.len().to_string())
         .replace("@RESULT@", FAULTS_RESULT)
         .replace("@SAID@", FAULTS_SAID)
         .replace("@COUNT@", FAULTS_COUNT)
@@ -569,9 +591,9 @@ mod tests {
 #1       sockmap_basic:OK (SKIP: 1/2)
 test_pass:PASS:open_and_load 0 nsec
 expect_bytes:FAIL:recv unexpected recv: actual -1 <= expected 0
-#2/1     vsock_sockmap/redirect: unix dgram to vsock stream, egress:FAIL
-#2/2     vsock_sockmap/verdict: stream, pass:OK
-#2       vsock_sockmap:FAIL
+#2/1     vsock_sockmap_redir/redirect: unix dgram to vsock stream, egress:FAIL
+#2/2     vsock_sockmap_redir/redirect small writes of tcp:OK
+#2       vsock_sockmap_redir:FAIL
 #3       lonely:OK
 #4       skipped:SKIP
 Summary: 2/2 PASSED, 2 SKIPPED, 1/1 FAILED
@@ -589,7 +611,7 @@ Summary: 2/2 PASSED, 2 SKIPPED, 1/1 FAILED
             names(&cases, Verdict::Pass),
             [
                 "sockmap_basic/sockmap create_update_free",
-                "vsock_sockmap/verdict: stream, pass",
+                "vsock_sockmap_redir/redirect small writes of tcp",
                 "lonely"
             ]
         );
@@ -599,7 +621,7 @@ Summary: 2/2 PASSED, 2 SKIPPED, 1/1 FAILED
         );
         assert_eq!(
             names(&cases, Verdict::Fail),
-            ["vsock_sockmap/redirect: unix dgram to vsock stream, egress"]
+            ["vsock_sockmap_redir/redirect: unix dgram to vsock stream, egress"]
         );
         for case in &cases {
             assert_eq!(case.why.len(), usize::from(case.verdict == Verdict::Fail));
@@ -618,28 +640,28 @@ Summary: 2/2 PASSED, 2 SKIPPED, 1/1 FAILED
     #[test]
     fn what_came_of_the_faults() {
         let log = "\
-faults: 1 0
-faults| #1/1     vsock_sockmap/verdict: stream: pass:OK
+faults: 1/1 0
+faults| #1/1     vsock_sockmap_verdict/verdict: stream: pass:OK
 faults| Summary: 1/1 PASSED, 0 SKIPPED, 0/0 FAILED
-faults: 2 1
+faults: 1/2 1
 faults| test_drop:FAIL:383
 faults| expect_record:FAIL:payload unexpected memory mismatch
-faults| #1/2     vsock_sockmap/verdict: stream: drop:FAIL
+faults| #1/2     vsock_sockmap_verdict/verdict: stream: drop:FAIL
 [    1.0] noise
-faults: 3 139
-faults| WATCHDOG: test case vsock_sockmap/a: b executes for 8 seconds, terminating with SIGSEGV
-faults: 4 1
+faults: 1/3 139
+faults| WATCHDOG: test case vsock_sockmap_verdict/a: b executes for 8 seconds, terminating with SIGSEGV
+faults: 1/4 1
 faults| expect_record:FAIL:payload unexpected payload: actual 1 != expected 0
-faults| #1/4     vsock_sockmap/c:FAIL
+faults| #1/4     vsock_sockmap_verdict/c:FAIL
 faults-in-all: 7
 ";
         let wanted = Faults {
             faults: 7,
             passed: 1,
             errors: 1,
-            waited: vec!["vsock_sockmap/a: b".to_string()],
+            waited: vec!["vsock_sockmap_verdict/a: b".to_string()],
             wrong: vec![
-                "vsock_sockmap/c: expect_record:FAIL:payload unexpected payload: actual 1 != \
+                "vsock_sockmap_verdict/c: expect_record:FAIL:payload unexpected payload: actual 1 != \
                  expected 0"
                     .to_string(),
             ],
@@ -652,7 +674,10 @@ faults-in-all: 7
 
     #[test]
     fn lost_lines_are_an_error() {
-        let lost = LOG.replace("#2/2     vsock_sockmap/verdict: stream, pass:OK\n", "");
+        let lost = LOG.replace(
+            "#2/2     vsock_sockmap_redir/redirect small writes of tcp:OK\n",
+            "",
+        );
         assert!(parse(&lost).unwrap_err().to_string().contains("counted"));
         let cut = &LOG[..LOG.find("#3").unwrap()];
         assert!(parse(cut).unwrap_err().to_string().contains("its end"));
@@ -692,7 +717,7 @@ faults-in-all: 7
         for file in ["prog_tests/other.c", "progs/other.c", "progs/bpf_misc.h"] {
             files.push((format!("{SELFTESTS}/{file}"), ""));
         }
-        for test in UPSTREAM.iter().chain([&OURS]) {
+        for test in UPSTREAM.iter().chain(OUR_TESTS) {
             files.push((
                 format!("{SELFTESTS}/prog_tests/{test}.c"),
                 "#include \"mine.skel.h\"\n",
@@ -724,7 +749,7 @@ faults-in-all: 7
         for gone in [
             "verification_cert.h",
             "prog_tests/tests.h",
-            "prog_tests/vsock_sockmap.c",
+            "prog_tests/vsock_sockmap_recv.c",
             "prog_tests/other.c",
             "progs/other.c",
         ] {

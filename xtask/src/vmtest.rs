@@ -237,7 +237,7 @@ fn copy_selftests(env: &Env, root: &ToolRoot, tree: &Tree, to: &Path) -> Result<
     }
     let mut copy = root.command(&tree.path, "rsync");
     copy.arg("-a");
-    copy.arg(format!("--include=/prog_tests/{}.c", selftests::OURS));
+    copy.arg(format!("--include=/prog_tests/{}_*.c", selftests::OURS));
     copy.arg(format!("--include=/progs/test_{}.c", selftests::OURS));
     copy.args(["--exclude=/prog_tests/*.c", "--exclude=/progs/*.c"]);
     copy.arg(format!("{SELFTESTS}/")).arg(to);
