@@ -32,6 +32,7 @@ static void test_eof_after_data(const struct subtest_args *args)
 	teardown_pair(&f);
 }
 
+/* A reader that sleeps wakes up for the end of file */
 static void test_eof_wakes_reader(const struct subtest_args *args)
 {
 	struct later l = { .what = args->arg };
@@ -55,7 +56,8 @@ out:
 	teardown_pair(&f);
 }
 
-static bool expect_end(int fd)
+/* Reads what is left, up to the end */
+static void expect_end(int fd)
 {
 	static char buf[FILL_LEN];
 	ssize_t n;
@@ -63,14 +65,14 @@ static bool expect_end(int fd)
 	do {
 		n = recv_timeout(fd, buf, sizeof(buf), MSG_DONTWAIT, LIMIT_SEC);
 	} while (n > 0);
-	return ASSERT_EQ(n, 0, "end");
+	ASSERT_EQ(n, 0, "end");
 }
 
 /*
  * A target is shut down for sending while it stalls. It sends the data that was
  * redirected to it, then its end. If it leaves the map, it just sends its end.
  */
-static void test_stall_shutdown(const struct subtest_args *args)
+static void test_end_in_order(const struct subtest_args *args)
 {
 	const struct redir *r = args->redir;
 	struct test_vsock_sockmap *skel;
@@ -98,7 +100,7 @@ static void test_stall_shutdown(const struct subtest_args *args)
 }
 
 /* Shutdown for sending ends egress, not ingress */
-static void test_stall_shutdown_ingress(const struct subtest_args *args)
+static void test_end_of_egress_only(const struct subtest_args *args)
 {
 	struct test_vsock_sockmap *skel;
 	int in[2], out[2];
@@ -129,10 +131,10 @@ static const struct subtest subtests[] = {
 	  WITHOUT_DROP, .variant = "close", .arg = LATER_CLOSE },
 	{ "end of file wakes reader", test_eof_wakes_reader, ON_STREAM,
 	  WITHOUT_DROP, .variant = "shutdown", .arg = LATER_SHUTDOWN },
-	{ "end in order", test_stall_shutdown, .redirs = stream_redirs },
-	{ "end in order", test_stall_shutdown, .redirs = stream_redirs,
+	{ "end in order", test_end_in_order, .redirs = stream_redirs },
+	{ "end in order", test_end_in_order, .redirs = stream_redirs,
 	  .variant = "leaves the map", .arg = true },
-	{ "end in order: not of ingress", test_stall_shutdown_ingress },
+	{ "end in order: not of ingress", test_end_of_egress_only },
 };
 
 void test_vsock_sockmap_eof(void)

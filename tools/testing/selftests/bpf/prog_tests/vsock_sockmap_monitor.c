@@ -107,7 +107,7 @@ struct seen {
 };
 
 /* Sums up what a socket has sent, until nothing more comes */
-static struct seen look(const struct monitor *m, int fd)
+static struct seen sum_up(const struct monitor *m, int fd)
 {
 	struct __packed {
 		struct af_vsockmon_hdr mon;
@@ -176,7 +176,7 @@ static void test_monitor_datagrams(const struct subtest_args *args)
 			goto out;
 	}
 
-	seen = look(&m, out[0]);
+	seen = sum_up(&m, out[0]);
 	ASSERT_EQ(seen.bytes, COUNT * LEN, "bytes that were seen");
 	ASSERT_EQ(seen.with_data, COUNT, "packets with data");
 out:
@@ -210,7 +210,7 @@ static int count_updates(const struct monitor *m, int writer, int receiver,
 	}
 
 	if (!queued)
-		return look(m, receiver).credit_updates;
+		return sum_up(m, receiver).credit_updates;
 
 	if (!wait_inq(receiver, sizeof(buf)) ||
 	    (map >= 0 && xbpf_map_update_elem(map, &u32(0), &u64(receiver),
@@ -218,7 +218,7 @@ static int count_updates(const struct monitor *m, int writer, int receiver,
 	    !expect_bytes(reader, buf, sizeof(buf)))
 		return -1;
 
-	return look(m, receiver).credit_updates;
+	return sum_up(m, receiver).credit_updates;
 }
 
 /*

@@ -280,6 +280,7 @@ static void trace_volume(struct trace *t, int reader, int writer)
 	}
 }
 
+/* Runs a scenario in the map and outside of it, and compares the traces */
 static void test_as_outside(const struct subtest_args *args)
 {
 	struct trace in = {}, outside = {};

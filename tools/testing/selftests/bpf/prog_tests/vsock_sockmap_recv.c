@@ -11,6 +11,7 @@
 #include "vsock_sockmap_helpers.h"
 #include "test_vsock_sockmap.skel.h"
 
+/* A recv() that blocks returns when data comes */
 static void test_blocking_recv(const struct subtest_args *args)
 {
 	char buf[sizeof(hello) + 1];
@@ -37,7 +38,7 @@ out:
 	teardown_pair(&f);
 }
 
-static void *blocked_reader(void *arg)
+static void *read_one_byte(void *arg)
 {
 	int fd = *(int *)arg;
 	char c;
@@ -45,6 +46,7 @@ static void *blocked_reader(void *arg)
 	return (void *)(long)(recv(fd, &c, 1, 0) == 1 ? 0 : errno);
 }
 
+/* Sends a message that has to arrive at once */
 static bool ping(int from, int to)
 {
 	u64 start = get_time_ns();
@@ -54,7 +56,7 @@ static bool ping(int from, int to)
 	       ASSERT_LT(elapsed_ms(start), AT_ONCE_MS, "at once");
 }
 
-/* A pair in no map, while a reader sleeps in the map */
+/* A pair in no map is not delayed while a reader sleeps in the map */
 static void test_unrelated_pair(const struct subtest_args *args)
 {
 	pthread_t thread;
@@ -69,7 +71,7 @@ static void test_unrelated_pair(const struct subtest_args *args)
 		goto out;
 
 	settimeo(f.reader, 2 * AT_ONCE_MS);
-	if (xpthread_create(&thread, NULL, blocked_reader, &f.reader))
+	if (xpthread_create(&thread, NULL, read_one_byte, &f.reader))
 		goto close;
 
 	usleep(DELAY_MS * 1000);
@@ -90,6 +92,7 @@ out:
 	teardown_pair(&f);
 }
 
+/* A signal interrupts a recv() that blocks, with and without a timeout */
 static void test_interrupted(const struct subtest_args *args)
 {
 	struct fixture f;
@@ -208,7 +211,7 @@ struct reader {
 	size_t had;
 };
 
-static void *read_some(void *arg)
+static void *read_until_end(void *arg)
 {
 	struct reader *r = arg;
 	char c;
@@ -231,7 +234,7 @@ static void test_two_readers(const struct subtest_args *args)
 
 	for (i = 0; i < 2; i++) {
 		readers[i].fd = f.reader;
-		if (xpthread_create(&readers[i].thread, NULL, read_some,
+		if (xpthread_create(&readers[i].thread, NULL, read_until_end,
 				    &readers[i]))
 			goto out;
 	}

@@ -180,7 +180,7 @@ out:
  * The owner does not read a packet that it was passed. A redirect can use the
  * rest of the credit.
  */
-static void test_redirect_beside(const struct subtest_args *args)
+static void test_redirect_beside_owner(const struct subtest_args *args)
 {
 	enum { COUNT = 4 };
 	struct test_vsock_sockmap *skel;
@@ -433,7 +433,8 @@ static const struct subtest subtests[] = {
 	{ "redirect", test_redirect, .redirs = unix_to_vsock },
 	{ "redirect", test_redirect, .redirs = other_redirs },
 	{ "redirect 1 MiB", test_redirect_bulk, .redirs = unix_to_vsock },
-	{ "redirect beside what the owner has not read", test_redirect_beside },
+	{ "redirect beside what the owner has not read",
+	  test_redirect_beside_owner },
 	{ "redirect beside a target that does not read",
 	  test_redirect_beside_stalled },
 	{ "redirect small writes of tcp", test_redirect_prompt },

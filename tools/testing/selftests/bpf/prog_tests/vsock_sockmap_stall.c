@@ -144,7 +144,7 @@ static struct workers look_at_workers(void)
 	return all;
 }
 
-/* The kernel does nothing while a redirect has to wait */
+/* Checks that the kernel's workers do nothing for a second */
 static void expect_idle(void)
 {
 	long waits = 0, ticks = 0, limit = sysconf(_SC_CLK_TCK) / 5;
@@ -164,6 +164,7 @@ static void expect_idle(void)
 	ASSERT_LT(ticks, limit, "busy ticks in a second");
 }
 
+/* A redirect that waits costs no CPU time */
 static void test_stall_idle(const struct subtest_args *args)
 {
 	const struct redir *r = args->redir;
@@ -183,7 +184,7 @@ static void test_stall_idle(const struct subtest_args *args)
  * A UNIX target that is connected to a third socket, whose receive queue is
  * full. The target only finds that out by trying to send.
  */
-static void test_stall_one_way(const struct subtest_args *args)
+static void test_stall_third_socket(const struct subtest_args *args)
 {
 	enum { COUNT = 50 };
 	const struct redir r = {
@@ -418,7 +419,7 @@ static const struct subtest subtests[] = {
 	{ "stalled target: idle", test_stall_idle, .redirs = stream_redirs },
 	{ "stalled target: idle", test_stall_idle, .redirs = tcp_redirs },
 	{ "stalled target: idle: unix dgram to a third socket",
-	  test_stall_one_way },
+	  test_stall_third_socket },
 	{ "stalled target: resumes at once", test_stall_resume,
 	  .redirs = stream_redirs },
 	{ "stalled target: resumes at once", test_stall_resume,

@@ -16,6 +16,7 @@
 #define SMALL_LEN	200
 #define SMALL_COUNT	16
 
+/* What the verdict passes arrives, once */
 static void test_pass(const struct subtest_args *args)
 {
 	struct fixture f;
@@ -31,6 +32,7 @@ static void test_pass(const struct subtest_args *args)
 	teardown_pair(&f);
 }
 
+/* What the verdict drops does not arrive, but the next packet does */
 static void test_drop(const struct subtest_args *args)
 {
 	struct fixture f;
@@ -42,7 +44,6 @@ static void test_drop(const struct subtest_args *args)
 	expect_count(&f.skel->bss->dropped, 7, "bytes dropped");
 	expect_errno(f.reader, MSG_DONTWAIT, EAGAIN, "dropped");
 
-	/* The next packet arrives */
 	f.skel->data->verdict = SK_PASS;
 	xsend(f.writer, hello, sizeof(hello), 0);
 	expect_record(f.reader, hello, sizeof(hello));
@@ -263,7 +264,7 @@ out:
 }
 
 /* A program may change a packet and its length; its credit stays the same */
-static void change(int sotype, int head, int tail)
+static void change_packets(int sotype, int head, int tail)
 {
 	enum { COUNT = 40, LEN = 4000 };
 	char buf[2 * LEN], want[LEN];
@@ -292,12 +293,12 @@ static void change(int sotype, int head, int tail)
 
 static void test_longer(const struct subtest_args *args)
 {
-	change(args->sotype, 100, 0);
+	change_packets(args->sotype, 100, 0);
 }
 
 static void test_shorter(const struct subtest_args *args)
 {
-	change(args->sotype, 0, -1000);
+	change_packets(args->sotype, 0, -1000);
 }
 
 static const struct subtest subtests[] = {
