@@ -253,8 +253,8 @@ fn copy_selftests(env: &Env, root: &ToolRoot, tree: &Tree, to: &Path) -> Result<
     }
     let mut copy = root.command(&tree.path, "rsync");
     copy.arg("-a");
-    copy.arg(format!("--include=/prog_tests/{}.c", OURS));
-    copy.arg(format!("--include=/progs/test_{}.c", OURS));
+    copy.arg(format!("--include=/prog_tests/{OURS}_*.c"));
+    copy.arg(format!("--include=/progs/test_{OURS}.c"));
     copy.args(["--exclude=/prog_tests/*.c", "--exclude=/progs/*.c"]);
     copy.arg(format!("{SELFTESTS}/")).arg(to);
     step::run(env, "copy the selftests", copy)

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{bail, Context, Result};
 
-use super::names::{OURS, SELFTESTS, UPSTREAM};
+use super::names::{OUR_HELPERS, OUR_TESTS, SELFTESTS, UPSTREAM};
 use super::reduce::reduce;
 use crate::host::env::Env;
 use crate::host::files::{sha256_file, Key};
@@ -56,15 +56,16 @@ const BUSY: &str = "make-is-running";
 /// Without an image it has only ours, for kernels of any kind.
 pub fn ensure(env: &Env, root: &ToolRoot, tree: &Tree, image: Option<&Image>) -> Result<PathBuf> {
     let types = tempfile::NamedTempFile::new_in(&env.logs)?.into_temp_path();
+    let ours = [OUR_TESTS, &[OUR_HELPERS]].concat();
     let (tests, kind) = match image {
         Some(image) => {
             dump_btf(root, image, &types)?;
-            ([UPSTREAM, &[OURS]].concat(), "all")
+            ([UPSTREAM, &ours].concat(), "all")
         }
         None => {
             // make wants a header, but ours includes none.
             fs::write(&types, "")?;
-            (vec![OURS], "ours")
+            (ours, "ours")
         }
     };
     let job = Job {

@@ -3,7 +3,7 @@
 
 use anyhow::{bail, Result};
 
-use super::names::OURS;
+use super::names::{OURS, OUR_TESTS};
 use super::results::parse_result;
 
 /// The mark before the number and the exit status of a subtest.
@@ -49,22 +49,28 @@ sockets() {
     awk '$1 == "sockets:" { n = $3 } $1 == "TCP:" { n -= $5 } END { print n }' /proc/net/sockstat
 }
 @FAIL@
-# Runs subtest $1, and from there on each one whose number is `jobs` higher.
+# Runs subtest $2 of test $1, and from there on each one whose number is `jobs` higher.
 run_from() {
-    i=$1
+    i=$2
     while :; do
         for attr in failslab fail_page_alloc; do
-            echo $((7 + (seed + i * 37) % 40)) > /sys/kernel/debug/$attr/interval
+            echo $((7 + (seed + $1 * 11 + i * 37) % 40)) > /sys/kernel/debug/$attr/interval
         done
         timeout -s KILL 30 env LD_PRELOAD=/selftests/libpreload.so PRELOAD_MODE=faults \
-            ./test_progs --no-error-summary -w 9 -n 1/$i > /tmp/log-$i 2>&1
+            ./test_progs --no-error-summary -w 9 -n $1/$i > /tmp/log-$1-$i 2>&1
         status=$?
         # No line of a subtest: the number is too high.
-        [ $status = 0 ] && ! grep -q '^#1/' /tmp/log-$i && break
-        echo "@RESULT@ $i $status" > /tmp/result-$i
-        sed -n '/:FAIL:/b say; /^#1\/\|^WATCHDOG:/!d; :say; s/^/@SAID@ /p' /tmp/log-$i \
-            >> /tmp/result-$i
+        [ $status = 0 ] && ! grep -q "^#$1/" /tmp/log-$1-$i && break
+        echo "@RESULT@ $1/$i $status" > /tmp/result-$1-$i
+        sed -n '/:FAIL:/b say; /^#[0-9]*\/\|^WATCHDOG:/!d; :say; s/^/@SAID@ /p' /tmp/log-$1-$i \
+            >> /tmp/result-$1-$i
         i=$((i + jobs))
+    done
+}
+# Runs every `jobs`th subtest of each test, beginning with subtest $1.
+run_all() {
+    for test in $(seq @TESTS@); do
+        run_from $test $1
     done
 }
 # TCP's cache of metrics looks like a leak.
@@ -72,7 +78,7 @@ echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save
 before=$(sockets)
 fail_allocations 1000000
 for i in $(seq $jobs); do
-    run_from $i &
+    run_all $i &
 done
 wait
 failed=0
@@ -92,7 +98,7 @@ if [ $(sockets) != $before ]; then
     tail -n +2 /proc/net/unix /proc/net/tcp /proc/net/udp /proc/net/packet
     echo "BUG: $(($(sockets) - before)) sockets are left"
 fi
-./test_progs --no-error-summary -a 'vsock_sockmap/verdict*,vsock_sockmap/redirect*' > /tmp/results
+./test_progs --no-error-summary -a 'vsock_sockmap_verdict/verdict*,vsock_sockmap_redir' > /tmp/results
 status=$?
 cat /tmp/results
 exit $status
@@ -102,6 +108,7 @@ exit $status
 pub fn main() -> String {
     FAULTS_MAIN
         .replace("@FAIL@", FAIL_ALLOCATIONS)
+        .replace("@TESTS@", &OUR_TESTS.len().to_string())
         .replace("@RESULT@", FAULTS_RESULT)
         .replace("@SAID@", FAULTS_SAID)
         .replace("@COUNT@", FAULTS_COUNT)
@@ -209,28 +216,28 @@ mod tests {
     #[test]
     fn results_of_the_subtests() {
         let log = "\
-faults: 1 0
-faults| #1/1     vsock_sockmap/verdict: stream: pass:OK
+faults: 1/1 0
+faults| #1/1     vsock_sockmap_verdict/verdict: stream: pass:OK
 faults| Summary: 1/1 PASSED, 0 SKIPPED, 0/0 FAILED
-faults: 2 1
+faults: 1/2 1
 faults| test_drop:FAIL:383
 faults| expect_record:FAIL:payload unexpected memory mismatch
-faults| #1/2     vsock_sockmap/verdict: stream: drop:FAIL
+faults| #1/2     vsock_sockmap_verdict/verdict: stream: drop:FAIL
 [    1.0] noise
-faults: 3 139
-faults| WATCHDOG: test case vsock_sockmap/a: b executes for 8 seconds, terminating with SIGSEGV
-faults: 4 1
+faults: 1/3 139
+faults| WATCHDOG: test case vsock_sockmap_verdict/a: b executes for 8 seconds, terminating with SIGSEGV
+faults: 1/4 1
 faults| expect_record:FAIL:payload unexpected payload: actual 1 != expected 0
-faults| #1/4     vsock_sockmap/c:FAIL
+faults| #1/4     vsock_sockmap_verdict/c:FAIL
 faults-in-all: 7
 ";
         let wanted = Faults {
             faults: 7,
             passed: 1,
             errors: 1,
-            waited: vec!["vsock_sockmap/a: b".to_string()],
+            waited: vec!["vsock_sockmap_verdict/a: b".to_string()],
             wrong: vec![
-                "vsock_sockmap/c: expect_record:FAIL:payload unexpected payload: actual 1 != \
+                "vsock_sockmap_verdict/c: expect_record:FAIL:payload unexpected payload: actual 1 != \
                  expected 0"
                     .to_string(),
             ],

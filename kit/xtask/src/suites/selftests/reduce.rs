@@ -116,7 +116,7 @@ fn skeletons(test: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::{OURS, UPSTREAM};
+    use super::super::names::{OUR_TESTS, UPSTREAM};
     use super::*;
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         for file in ["prog_tests/other.c", "progs/other.c", "progs/bpf_misc.h"] {
             files.push((format!("{SELFTESTS}/{file}"), ""));
         }
-        for test in UPSTREAM.iter().chain([&OURS]) {
+        for test in UPSTREAM.iter().chain(OUR_TESTS) {
             files.push((
                 format!("{SELFTESTS}/prog_tests/{test}.c"),
                 "#include \"mine.skel.h\"\n",
@@ -171,7 +171,7 @@ mod tests {
         for gone in [
             "verification_cert.h",
             "prog_tests/tests.h",
-            "prog_tests/vsock_sockmap.c",
+            "prog_tests/vsock_sockmap_recv.c",
             "prog_tests/other.c",
             "progs/other.c",
         ] {

@@ -103,9 +103,9 @@ mod tests {
 #1       sockmap_basic:OK (SKIP: 1/2)
 test_pass:PASS:open_and_load 0 nsec
 expect_bytes:FAIL:recv unexpected recv: actual -1 <= expected 0
-#2/1     vsock_sockmap/redirect: unix dgram to vsock stream, egress:FAIL
-#2/2     vsock_sockmap/verdict: stream, pass:OK
-#2       vsock_sockmap:FAIL
+#2/1     vsock_sockmap_redir/redirect: unix dgram to vsock stream, egress:FAIL
+#2/2     vsock_sockmap_redir/redirect small writes of tcp:OK
+#2       vsock_sockmap_redir:FAIL
 #3       lonely:OK
 #4       skipped:SKIP
 Summary: 2/2 PASSED, 2 SKIPPED, 1/1 FAILED
@@ -123,7 +123,7 @@ Summary: 2/2 PASSED, 2 SKIPPED, 1/1 FAILED
             names(&cases, Verdict::Pass),
             [
                 "sockmap_basic/sockmap create_update_free",
-                "vsock_sockmap/verdict: stream, pass",
+                "vsock_sockmap_redir/redirect small writes of tcp",
                 "lonely"
             ]
         );
@@ -133,7 +133,7 @@ Summary: 2/2 PASSED, 2 SKIPPED, 1/1 FAILED
         );
         assert_eq!(
             names(&cases, Verdict::Fail),
-            ["vsock_sockmap/redirect: unix dgram to vsock stream, egress"]
+            ["vsock_sockmap_redir/redirect: unix dgram to vsock stream, egress"]
         );
         for case in &cases {
             assert_eq!(case.why.len(), usize::from(case.verdict == Verdict::Fail));
@@ -151,7 +151,10 @@ Summary: 2/2 PASSED, 2 SKIPPED, 1/1 FAILED
 
     #[test]
     fn lost_lines_are_an_error() {
-        let lost = LOG.replace("#2/2     vsock_sockmap/verdict: stream, pass:OK\n", "");
+        let lost = LOG.replace(
+            "#2/2     vsock_sockmap_redir/redirect small writes of tcp:OK\n",
+            "",
+        );
         assert!(parse(&lost).unwrap_err().to_string().contains("counted"));
         let cut = &LOG[..LOG.find("#3").unwrap()];
         assert!(parse(cut).unwrap_err().to_string().contains("its end"));

@@ -86,12 +86,12 @@ mod tests {
 
     #[test]
     fn filter_selects_tests_or_subtests() {
-        let tests = ["sockmap_basic", "vsock_sockmap"];
-        assert_eq!(select(&tests, None), "sockmap_basic,vsock_sockmap");
+        let tests = ["sockmap_basic", "vsock_sockmap_recv"];
+        assert_eq!(select(&tests, None), "sockmap_basic,vsock_sockmap_recv");
         assert_eq!(select(&tests, Some("basic")), "sockmap_basic");
         assert_eq!(
             select(&tests, Some("EOF")),
-            "sockmap_basic/*EOF*,vsock_sockmap/*EOF*"
+            "sockmap_basic/*EOF*,vsock_sockmap_recv/*EOF*"
         );
     }
 }

@@ -8,7 +8,7 @@ use super::guest::{boot, select, Guest};
 use super::tally::Tally;
 use crate::host::env::Env;
 use crate::host::toolroot::ToolRoot;
-use crate::suites::selftests::names::{OURS, UPSTREAM};
+use crate::suites::selftests::names::{OUR_TESTS, UPSTREAM};
 
 /// Runs the selftests on `guests`, the first with the C and the second with the Rust version.
 pub fn run(
@@ -18,9 +18,7 @@ pub fn run(
     filter: Option<&str>,
     tally: &mut Tally,
 ) -> Result<()> {
-    let mut tests = UPSTREAM.to_vec();
-    tests.push(OURS);
-    let tests = select(&tests, filter);
+    let tests = select(&[UPSTREAM, OUR_TESTS].concat(), filter);
     let mut results = Vec::new();
     for guest in guests {
         let area = guest.image.flavour.name();

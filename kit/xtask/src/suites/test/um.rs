@@ -9,7 +9,7 @@ use super::tally::Tally;
 use crate::host::env::Env;
 use crate::host::toolroot::ToolRoot;
 use crate::suites::case::Verdict;
-use crate::suites::selftests::names::OURS;
+use crate::suites::selftests::names::{OURS, OUR_TESTS};
 
 /// The KUnit suite of the series.
 const KUNIT_SUITE: &str = "vsock_sockmap_credit";
@@ -23,7 +23,7 @@ pub fn run(
     tally: &mut Tally,
 ) -> Result<()> {
     let area = "um rust";
-    let (outcome, cases) = boot(env, root, guest, &select(&[OURS], filter))?;
+    let (outcome, cases) = boot(env, root, guest, &select(OUR_TESTS, filter))?;
 
     let kunit = kunit::cases(&outcome.log);
     for (name, verdict) in &kunit {

@@ -11,24 +11,24 @@ struct {
 	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, __u64);
-} source SEC(".maps"), sink SEC(".maps");
+} source SEC(".maps"), target SEC(".maps");
 
 /* Set by user space */
 bool redirect;
 int redirect_flags;
-__u32 sink_key;
+__u32 target_key;
 int verdict = SK_PASS;
 bool look_at_socket;
 int change_head, change_tail;
 
-/* How often the program ran, and on how much at most */
-__u64 judged, longest;
+/* How often the program ran, and the most bytes that it ran on */
+__u64 verdicts, longest;
 
-/* Payload seen so far, by what was answered */
+/* Bytes of payload so far, by verdict */
 __u64 passed, dropped;
 
-/* Packets that are not from a vsock socket */
-__u64 strangers;
+/* Packets whose socket is not a vsock socket */
+__u64 not_vsock;
 
 SEC("sk_skb/verdict")
 int prog_skb_verdict(struct __sk_buff *skb)
@@ -36,18 +36,18 @@ int prog_skb_verdict(struct __sk_buff *skb)
 	int ret = verdict;
 
 	if (look_at_socket && skb->family != AF_VSOCK)
-		__sync_fetch_and_add(&strangers, 1);
+		__sync_fetch_and_add(&not_vsock, 1);
 
 	if (skb->len > longest)
 		longest = skb->len;
-	__sync_fetch_and_add(&judged, 1);
+	__sync_fetch_and_add(&verdicts, 1);
 	if (change_head && bpf_skb_change_head(skb, change_head, 0))
 		ret = SK_DROP;
 	if (change_tail && bpf_skb_change_tail(skb, skb->len + change_tail, 0))
 		ret = SK_DROP;
 
 	if (redirect)
-		ret = bpf_sk_redirect_map(skb, &sink, sink_key,
+		ret = bpf_sk_redirect_map(skb, &target, target_key,
 					  redirect_flags);
 
 	if (ret == SK_PASS)
