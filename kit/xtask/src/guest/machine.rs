@@ -153,7 +153,7 @@ impl<'a> Boot<'a> {
 
 /// Returns whether KVM can run a guest. /dev/kvm alone is not enough: it can exist where the
 /// processor has neither vmx nor svm.
-fn kvm_works() -> bool {
+pub fn kvm_works() -> bool {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
     let virtual_machines = flags.is_some_and(|line| {

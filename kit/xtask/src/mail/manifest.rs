@@ -36,7 +36,8 @@ struct TomlSeries {
     name: String,
     /// The text in the brackets of each subject.
     prefix: String,
-    /// The new files, by the name of the patch that adds them.
+    /// The new files, by the name of the patch that adds them. A folder stands for all files below
+    /// it, and ends with a slash.
     #[serde(default)]
     overlay: BTreeMap<String, Vec<String>>,
 }
@@ -89,7 +90,11 @@ impl Manifest {
         let toml: Toml = toml::from_str(&text).with_context(|| format!("correct {MANIFEST}"))?;
         let mut wrong = Vec::new();
         let mut series = Vec::new();
-        for named in toml.series {
+        let overlay = changes::overlay_files(repo)?;
+        for mut named in toml.series {
+            for files in named.overlay.values_mut() {
+                *files = expand(files, overlay.keys());
+            }
             series.push(Series::read(repo, named, &mut wrong)?);
         }
         let manifest = Manifest {
@@ -236,6 +241,20 @@ impl Series {
     }
 }
 
+/// Returns the files that a list of files and folders stands for. A folder without files stays.
+fn expand<'a>(list: &[String], overlay: impl Iterator<Item = &'a String> + Clone) -> Vec<String> {
+    let mut files = Vec::new();
+    for name in list {
+        let below = |file: &&String| name.ends_with('/') && file.starts_with(name.as_str());
+        let before = files.len();
+        files.extend(overlay.clone().filter(below).cloned());
+        if files.len() == before {
+            files.push(name.clone());
+        }
+    }
+    files
+}
+
 /// Returns the sorted names of the files and folders in a folder of the checkout.
 fn file_names(repo: &Path, folder: &str) -> Result<Vec<String>> {
     let entries =
@@ -342,6 +361,19 @@ mod tests {
             write(&dir, file, "x: three\n\nWhy.\n");
             assert!(error(&dir).contains(fault), "{}", error(&dir));
         }
+    }
+
+    #[test]
+    fn folder_stands_for_its_files() {
+        let dir = checkout(&TOML.replace("net/a.rs", "net/"));
+        write(&dir, "net/b/c.rs", "");
+        let manifest = Manifest::read(dir.path()).unwrap();
+        assert_eq!(
+            manifest.series[0].patches[0].overlay,
+            ["net/a.rs", "net/b/c.rs"]
+        );
+        let dir = checkout(&TOML.replace("net/a.rs", "net/a.rs\", \"net/b/"));
+        assert!(error(&dir).contains("net/b/ (in a/1-x)"));
     }
 
     #[test]

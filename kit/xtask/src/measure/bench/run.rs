@@ -8,7 +8,7 @@ use anyhow::{bail, Result};
 use super::args::Args;
 use super::guest::{Guest, Host};
 use super::work::{Work, BOOTS};
-use crate::guest::boot::kvm_works;
+use crate::guest::machine::kvm_works;
 use crate::guest::programs::{self, Programs};
 use crate::host::env::Env;
 use crate::host::progress::{self, Step};
