@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The kit. `cargo xtask VERB` builds, boots, tests and sends the patch series.
+//! The kit. `cargo xtask VERB` builds, boots and tests the patch series, and writes it as mails.
 //!
 //! A verb is a chain of steps. `test`, for example, makes the tool root, fetches the kernel source,
 //! makes the work tree, builds kernels, boots them, and reads their consoles. Each step keeps its
@@ -44,7 +44,7 @@ use crate::suites::{stress, test};
 /// The heading of the options that all verbs have.
 const GLOBAL: &str = "Options of all verbs";
 
-/// Build, boot, test and send the vsock sockmap patch series
+/// Build, boot and test the vsock sockmap patch series, and write it as mails
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -64,7 +64,7 @@ enum Verb {
     Setup,
     /// Make the work tree: the kernel source with overlay files and patches
     Apply,
-    /// Build a kernel and print its path
+    /// Build a kernel and print the path of its image
     Build(FlavourArgs),
     /// Boot a kernel and show its console
     Boot(verbs::BootArgs),

@@ -74,7 +74,8 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
     println!("{} passed, {failed} failed", checks.len() - failed);
     ensure!(
         failed == 0,
-        "{failed} checks failed; correct what they report"
+        "{failed} of {} checks failed; correct what they report",
+        checks.len()
     );
     Ok(())
 }
