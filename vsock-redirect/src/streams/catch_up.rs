@@ -82,7 +82,9 @@ fn take_answers(
                 return Ok(Err(gone));
             }
             if (redirect.shared().passed() - passed_before).saturating_sub(read) > BEHIND_AT_MOST {
-                bail!("the sender is more than 64 MiB ahead of the receiver, the connection is closed");
+                bail!(
+                    "the sender is more than 64 MiB ahead of the receiver, the connection is closed"
+                );
             }
         }
         if redirect.release(passed) {
