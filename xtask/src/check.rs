@@ -49,6 +49,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("checkpatch", |subject| subject.checkpatch()),
     ("spelling", |subject| subject.spelling()),
     ("maintainers", |subject| subject.maintainers()),
+    ("htmldocs", |subject| subject.htmldocs()),
     ("kit-clippy", |subject| subject.kit_clippy()),
     ("kernel-clippy", |subject| subject.kernel_lints()),
 ];
@@ -190,6 +191,34 @@ impl Subject<'_> {
         );
         ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
         Ok(format!("{} new files", files.len()))
+    }
+
+    /// Runs `make htmldocs` for each page that the repository brings, with warnings as errors. The
+    /// page stands alone, since all pages of its folder would take minutes.
+    fn htmldocs(&self) -> Result<String> {
+        // Each run starts in an empty /tmp: Sphinx is silent about a page that it has built before.
+        // Without Sphinx make says so and returns 0, so the page must be there at the end.
+        const EACH: &str = r#"
+            make -s O=/tmp/htmldocs SPHINXDIRS="$1" htmldocs SPHINXOPTS="-q -W --keep-going \
+                -D master_doc=$2 -D include_patterns=$2.rst" &&
+            test -s "/tmp/htmldocs/Documentation/output/$1/$2.html"
+        "#;
+        let docs = ToolRoot::ensure_docs(self.env)?;
+        let mut pages = Vec::new();
+        for file in tree::overlay_files(&self.env.repo)?.into_keys() {
+            let Some(page) = file.strip_prefix("Documentation/") else {
+                continue;
+            };
+            let Some(page) = page.strip_suffix(".rst") else {
+                continue;
+            };
+            let (folder, name) = page.rsplit_once('/').unwrap_or((".", page));
+            let mut make = docs.command(&self.tree.path, "sh");
+            make.args(["-c", EACH, "sh", folder, name]);
+            proc::run(self.env, &format!("make htmldocs of {file}"), make)?;
+            pages.push(file);
+        }
+        Ok(pages.join(", "))
     }
 
     fn kernel_rustfmt(&self) -> Result<String> {

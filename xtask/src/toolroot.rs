@@ -56,6 +56,17 @@ const PACKAGES: &[&str] = &[
     "file",
 ];
 
+/// What is in the tool root for documentation. That is a folder of its own: a change here leaves
+/// the key of the other one alone, so no kernel has to be built again.
+const DOCS_PACKAGES: &[&str] = &[
+    "python3-sphinx",
+    "python3-yaml",
+    // The kernel's Sphinx extension kfigure warns when there is no dot.
+    "graphviz",
+    "make",
+    "ca-certificates",
+];
+
 /// Debian's own is too old for this clang: it makes opaque structs.
 const BINDGEN: &str = "bindgen-cli@0.72.1";
 
@@ -108,10 +119,21 @@ pub struct ToolRoot {
 }
 
 impl ToolRoot {
-    /// The tool root, made first if the cache has none.
+    /// Returns the tool root. Makes it if the cache has none.
     pub fn ensure(env: &Env) -> Result<Self> {
+        Self::ensure_packages(env, "tools", PACKAGES, 12)
+    }
+
+    /// Returns the tool root for documentation. Makes it if the cache has none.
+    pub fn ensure_docs(env: &Env) -> Result<Self> {
+        Self::ensure_packages(env, "docs-tools", DOCS_PACKAGES, 1)
+    }
+
+    /// Returns the tool root that has these packages. Makes it if the cache has none, which fails
+    /// when less than `gib` GiB are free.
+    fn ensure_packages(env: &Env, kind: &str, packages: &[&str], gib: u64) -> Result<Self> {
         let base = Base::read(&env.repo)?;
-        let include = PACKAGES
+        let include = packages
             .join(",")
             .replace("/backports", &format!("/{}", base.backports));
         let key = Key::new()
@@ -119,13 +141,13 @@ impl ToolRoot {
             .add(&include)
             .add(HOOKS.join("\n"))
             .finish();
-        let name = format!("tools-{key}");
+        let name = format!("{kind}-{key}");
         let path = env.cache.join(&name);
         if !path.exists() {
-            let _lock = env.lock("tools")?;
+            let _lock = env.lock(kind)?;
             if !path.exists() {
                 prepare_host()?;
-                env.need_space(12, "a first run")?;
+                env.need_space(gib, "a first run")?;
                 env.make_dir(&name, |dir| bootstrap(env, &base, &include, dir))?;
             }
         }
