@@ -58,6 +58,17 @@ const PACKAGES: &[&str] = &[
     "file",
 ];
 
+/// The packages of the tool root for documentation. It is a folder of its own, so that a change
+/// here leaves the key of the other one alone, and no kernel has to be built again.
+const DOCS_PACKAGES: &[&str] = &[
+    "python3-sphinx",
+    "python3-yaml",
+    // The kernel's Sphinx extension kfigure warns when there is no dot.
+    "graphviz",
+    "make",
+    "ca-certificates",
+];
+
 /// The version of bindgen that cargo builds. Debian's is too old for this clang: it makes opaque
 /// structs.
 const BINDGEN: &str = "bindgen-cli@0.72.1";
@@ -126,7 +137,24 @@ pub struct ToolRoot {
 impl ToolRoot {
     /// Returns the tool root of these suites. Makes it if the cache has none.
     pub fn ensure(env: &Env, suites: &Suites) -> Result<Self> {
-        let include = PACKAGES
+        Self::ensure_packages(env, suites, "tools", PACKAGES, 12)
+    }
+
+    /// Returns the tool root for documentation. Makes it if the cache has none.
+    pub fn ensure_docs(env: &Env, suites: &Suites) -> Result<Self> {
+        Self::ensure_packages(env, suites, "docs-tools", DOCS_PACKAGES, 1)
+    }
+
+    /// Returns the tool root that has these packages. Makes it if the cache has none, which fails
+    /// when less than `gib` GiB are free.
+    fn ensure_packages(
+        env: &Env,
+        suites: &Suites,
+        kind: &str,
+        packages: &[&str],
+        gib: u64,
+    ) -> Result<Self> {
+        let include = packages
             .join(",")
             .replace("/backports", &format!("/{}", suites.backports));
         let key = Key::new()
@@ -134,13 +162,13 @@ impl ToolRoot {
             .add(&include)
             .add(HOOKS.join("\n"))
             .finish();
-        let name = format!("tools-{key}");
+        let name = format!("{kind}-{key}");
         let path = env.cache.join(&name);
         if !path.exists() {
-            let _lock = env.lock("tools")?;
+            let _lock = env.lock(kind)?;
             if !path.exists() {
                 prepare_host()?;
-                env.need_space(12, "a first run")?;
+                env.need_space(gib, "a first run")?;
                 env.make_dir(&name, |dir| bootstrap(env, suites, &include, dir))?;
             }
         }

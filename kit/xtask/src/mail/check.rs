@@ -10,7 +10,7 @@ use anyhow::{bail, ensure, Result};
 use crate::host::env::Env;
 use crate::kernel::prepare;
 use crate::mail::checks::subject::Subject;
-use crate::mail::checks::{imports, kernel, kit, series, texts};
+use crate::mail::checks::{docs, imports, kernel, kit, series, texts};
 
 /// The options of the verb.
 #[derive(clap::Args)]
@@ -33,6 +33,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("checkpatch", series::checkpatch),
     ("spelling", texts::spelling),
     ("maintainers", series::maintainers),
+    ("htmldocs", docs::htmldocs),
     ("kit-clippy", kit::clippy),
     ("kernel-clippy", kernel::lints),
 ];

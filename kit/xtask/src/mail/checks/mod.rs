@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The checks of `cargo xtask check`, by subject.
 
+pub mod docs;
 pub mod imports;
 pub mod kernel;
 pub mod kit;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use anyhow::{bail, ensure, Result};
+use glob::{MatchOptions, Pattern};
 
 use crate::kernel::changes;
 use crate::mail::checks::subject::{expect_silence, Subject};
@@ -80,24 +81,35 @@ fn maintainers_faults(old: &str, new: &str, files: &[String]) -> Vec<String> {
     let mut wrong = Vec::new();
     for file in files {
         let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
-        // A folder in a new line counts for all files below it.
-        let below = new
-            .difference(&old)
-            .any(|pattern| pattern.ends_with('/') && file.starts_with(pattern));
-        if !below && !new.contains(file.as_str()) && !new.contains(format!("{folder}/").as_str()) {
+        if !new.difference(&old).any(|pattern| covers(pattern, file))
+            && !new.contains(file.as_str())
+            && !new.contains(format!("{folder}/").as_str())
+        {
             wrong.push(format!("{file}: add the file or its folder to MAINTAINERS"));
         }
     }
     for pattern in new.difference(&old) {
-        let has =
-            |file: &String| file == pattern || pattern.ends_with('/') && file.starts_with(pattern);
-        if !files.iter().any(has) {
+        if !files.iter().any(|file| covers(pattern, file)) {
             wrong.push(format!(
                 "F: {pattern}: remove this line; no new file matches it"
             ));
         }
     }
     wrong
+}
+
+/// Returns whether an `F:` line of MAINTAINERS is for a file: a folder for all below it, and `*` for
+/// a part of a name.
+fn covers(pattern: &str, file: &str) -> bool {
+    const OPTIONS: MatchOptions = MatchOptions {
+        case_sensitive: true,
+        require_literal_separator: true,
+        require_literal_leading_dot: false,
+    };
+    if pattern.ends_with('/') {
+        return file.starts_with(pattern);
+    }
+    Pattern::new(pattern).is_ok_and(|pattern| pattern.matches_with(file, OPTIONS))
 }
 
 #[cfg(test)]
@@ -107,7 +119,7 @@ mod tests {
     #[test]
     fn maintainers_has_new_files_and_no_others() {
         let old = "NET\nF:\tnet/\nF:\trust/lock/\n\nTHE REST\nF:\t*\n";
-        let new = format!("NEW\nF:\tnet/new/\nF:\trust/x.rs\n\n{old}");
+        let new = format!("NEW\nF:\tnet/new/\nF:\trust/x.rs\nF:\ttools/*_new.c\n\n{old}");
         let files = |names: &[&str]| {
             names
                 .iter()
@@ -119,13 +131,18 @@ mod tests {
             "net/new/x/a.rs",
             "rust/x.rs",
             "rust/lock/b.rs",
+            "tools/a_new.c",
         ]);
         assert!(maintainers_faults(old, &new, &all).is_empty());
-        assert_eq!(maintainers_faults(old, old, &all).len(), 3);
-        let wrong = maintainers_faults(old, &new, &files(&["net/new/a.rs"]));
+        assert_eq!(maintainers_faults(old, old, &all).len(), 4);
+        let wrong = maintainers_faults(old, &new, &files(&["net/new/a.rs", "tools/x/a_new.c"]));
         assert_eq!(
             wrong,
-            ["F: rust/x.rs: remove this line; no new file matches it"]
+            [
+                "tools/x/a_new.c: add the file or its folder to MAINTAINERS",
+                "F: rust/x.rs: remove this line; no new file matches it",
+                "F: tools/*_new.c: remove this line; no new file matches it"
+            ]
         );
     }
 }

@@ -15,6 +15,7 @@ pub const OURS: &str = "vsock_sockmap";
 /// The tests of this series.
 pub const OUR_TESTS: &[&str] = &[
     "vsock_sockmap_eof",
+    "vsock_sockmap_example",
     "vsock_sockmap_monitor",
     "vsock_sockmap_outside",
     "vsock_sockmap_recv",
