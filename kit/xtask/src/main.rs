@@ -6,8 +6,8 @@
 //! result in the cache, under a key that covers all inputs of the step, and does nothing if the
 //! result is there.
 //!
-//! Each module may import only those above it in this table. suites, measure and mail do not import
-//! each other. `cargo xtask check imports` checks this.
+//! Each module may import only those above it in this table; suites and measure do not import each
+//! other. `cargo xtask check imports` checks this.
 //!
 //! | module | what it does | verbs |
 //! | --- | --- | --- |

@@ -34,6 +34,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("spelling", texts::spelling),
     ("maintainers", series::maintainers),
     ("htmldocs", docs::htmldocs),
+    ("benchmarks", docs::benchmarks),
     ("kit-clippy", kit::clippy),
     ("kernel-clippy", kernel::lints),
 ];

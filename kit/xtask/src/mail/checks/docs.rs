@@ -8,6 +8,7 @@ use crate::host::toolroot::ToolRoot;
 use crate::kernel::base::Base;
 use crate::kernel::changes;
 use crate::mail::checks::subject::Subject;
+use crate::measure::report;
 
 /// Runs `make htmldocs` for each page that the repository adds, with warnings as errors. Each page
 /// is built alone, since all pages of its folder would take minutes.
@@ -36,4 +37,11 @@ pub fn htmldocs(subject: &Subject) -> Result<String> {
         pages.push(file);
     }
     Ok(pages.join(", "))
+}
+
+/// Checks that nobody has edited the report of `bench`, its plots and the table of README.md: they
+/// are what the JSON files give.
+pub fn benchmarks(subject: &Subject) -> Result<String> {
+    report::is_current(&subject.env.repo)?;
+    Ok("docs/benchmarks.md, README.md".to_string())
 }

@@ -49,7 +49,6 @@ pub fn write(repo: &Path, page: &Path) -> Result<()> {
 
 /// Checks that docs/benchmarks.md, its plots and the table in README.md are what the JSON files in
 /// docs/benchmarks/ give.
-#[allow(dead_code, reason = "the check `benchmarks` calls it")]
 pub fn is_current(repo: &Path) -> Result<()> {
     let page = repo.join(PAGE);
     let inputs = input::newest(&[&page.with_extension("")])?;
