@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockmap support for vsock: gives received packets to the verdict, and sends redirected buffers.
+//! Sockmap support for virtio vsock: runs the verdict on received packets, and sends redirected
+//! buffers.
 //!
 //! This object is a part of `vmw_vsock_virtio_transport_common`, which the virtio, the vhost and
 //! the loopback transport share. It replaces the C version of `virtio_transport_read_skb()`, and
@@ -13,7 +14,7 @@
 //! A packet that the verdict redirects keeps its credit until the target has consumed it. A target
 //! that does not read therefore stops the peer.
 //!
-//! The module [`virtio`] says in which file to find what.
+//! The module [`virtio`] lists the files and their subjects.
 
 use kernel::{
     bindings,
@@ -40,19 +41,22 @@ use virtio::{
 
 /// Gives all packets that await their verdict to `actor`, which runs the verdict.
 ///
-/// Gives each complete record to it as one packet. Wakes the owner if it can read afterwards.
+/// A complete record is given as one packet. If the owner can read afterwards, this function wakes
+/// the owner.
 ///
-/// If a packet is lost for want of memory, or a record because its packets cannot be joined, the
-/// packets behind it are dropped and the connection is reset: the owner must not read past a gap.
+/// A packet that the verdict passed is lost if there is no memory for its header. A record is lost
+/// if its packets cannot be joined. In both cases the packets behind it are dropped and the
+/// connection is reset, because the owner must not read past a gap.
 ///
 /// # Context
 ///
-/// Process context. May sleep. The caller holds the socket lock. Takes and releases `rx_lock`, and
-/// may take and release `send_lock`. No spinlock is held while the actor runs.
+/// Process context. May sleep. The caller holds the socket lock. Takes and releases `rx_lock` and
+/// `sk_callback_lock`, and may take and release `send_lock`. No spinlock is held while the actor
+/// runs.
 fn read_skb(vsk: &LockedVirtioSock<'_>, actor: ReadActor<'_>) {
-    // The reference keeps the psock to the end of this function. Without a psock the actor would
-    // drop the packets, but after the socket has left the map they belong to the owner. With a
-    // psock that has lost its program, the actor passes all packets.
+    // The reference keeps the psock to the end of this function. If the socket leaves the map
+    // meanwhile, the packets belong to the owner: the actor passes all packets if the psock has no
+    // program, but it would drop them if there were no psock.
     let Some(psock) = PsockRef::get(vsk.sk()) else {
         vsk.sk().wake_waiters();
         return;
@@ -70,8 +74,8 @@ fn read_skb(vsk: &LockedVirtioSock<'_>, actor: ReadActor<'_>) {
             continue;
         }
         if let Some(skb) = actor.hand_over(skb) {
-            // SAFETY: The actor returned the packet of this slot, and does not change the owner of
-            // a packet that it returns.
+            // SAFETY: The actor returned the packet of this slot. Neither `hand_over()` nor the
+            // actor changes the owner of a packet that has an owner and is returned.
             lost_any = unsafe { slot.requeue(skb) } == Requeued::Lost;
         }
     }
@@ -79,8 +83,8 @@ fn read_skb(vsk: &LockedVirtioSock<'_>, actor: ReadActor<'_>) {
     if lost_any {
         vsk.reset_after_loss();
     }
-    // This does not depend on whether a packet was put back: the queue can hold a packet that
-    // skipped its verdict, because the owner has begun to read it.
+    // Check this even if no packet was put back here. The queue can also hold a packet that
+    // `VerdictQueue::next()` put back without a verdict.
     if vsk.is_readable() {
         psock.data_ready();
     }
@@ -93,8 +97,8 @@ fn read_skb(vsk: &LockedVirtioSock<'_>, actor: ReadActor<'_>) {
 ///
 /// # Context
 ///
-/// Process context. May sleep. The caller holds the socket lock. Takes and releases `rx_lock`, and
-/// may take and release `send_lock`.
+/// Process context. May sleep. The caller holds the socket lock. Takes and releases `rx_lock` and
+/// `sk_callback_lock`, and may take and release `send_lock`.
 ///
 /// # Safety
 ///
@@ -120,10 +124,10 @@ pub unsafe extern "C" fn virtio_transport_read_skb(
     })
 }
 
-/// Sends `len` bytes of `skb` from `off` on, or fewer if the peer has too little credit left.
+/// Sends `len` bytes of `skb`, beginning at byte `off`, or fewer if too little credit is left.
 ///
 /// With `all`, or if the socket has records, sends all bytes or none. Returns the number of bytes
-/// that were sent, or a negative errno: see [`VirtioSock::enqueue`].
+/// that were sent, or a negative errno. [`VirtioSock::enqueue`] lists the errors.
 ///
 /// # Context
 ///

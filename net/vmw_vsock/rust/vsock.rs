@@ -40,7 +40,7 @@ fn vsock_sk(sk: &Sock) -> Result<*mut bindings::vsock_sock> {
     Ok(sk.as_raw().cast())
 }
 
-/// Checks that the transport of a socket can give its packets to a verdict.
+/// Checks that the transport of a socket can run a verdict on received packets (`read_skb`).
 ///
 /// # Context
 ///
@@ -87,7 +87,7 @@ pub(crate) fn keep_transport(sk: &Sock) -> Result {
     Ok(())
 }
 
-/// Receives at most `len` bytes or one record, as from a socket outside any sockmap.
+/// Receives at most `len` bytes or one record, in the way of a socket that is in no sockmap.
 ///
 /// `flags` are `MSG_*`.
 ///
@@ -101,8 +101,8 @@ pub(crate) fn keep_transport(sk: &Sock) -> Result {
 ///
 /// # Errors
 ///
-/// Those of `recvmsg(2)` on a vsock socket. [`EPROTOTYPE`] if vsock does not have this type of
-/// socket.
+/// Those of `recvmsg(2)` on a vsock socket. [`EPROTOTYPE`] if the socket is of another family, or
+/// of a type that vsock does not have.
 pub(crate) fn native_recvmsg(
     socket: &Socket,
     msg: Pin<&mut MsgHdr>,
@@ -129,7 +129,7 @@ pub(crate) fn native_recvmsg(
 
 /// Sends bytes of a buffer, and returns the number of bytes that were sent.
 ///
-/// With `all`, sends all bytes or none. Otherwise sends as many as the peer has credit left for.
+/// With `all`, sends all bytes or none. Without `all`, sends as many bytes as there is credit for.
 ///
 /// # Context
 ///
@@ -140,19 +140,22 @@ pub(crate) fn native_recvmsg(
 ///
 /// * [`EPIPE`] if this side was shut down for sending, or the peer for receiving.
 /// * [`ENOTCONN`] if the connection is gone.
-/// * The pending error of the socket.
-/// * The error of the transport, which has the meaning that `sk_psock::send_skb` gives it.
+/// * [`ENODEV`] if the socket has no transport, [`EOPNOTSUPP`] if the transport has no
+///   `skb_enqueue`.
+/// * The pending error of the socket. If core sockmap would go on with the redirect after that
+///   error, [`EPIPE`] instead.
+/// * The error of the transport. Core sockmap handles it as an error of `sk_psock::send_skb`.
 ///
 /// # Safety
 ///
-/// The socket is in a sockmap. It is therefore connected or was, and keeps its transport. The
-/// caller is not a hard interrupt.
+/// The socket is or was in a sockmap. It is therefore connected or was, and keeps its transport.
+/// The caller is not a hard interrupt.
 pub(crate) unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
     let vsk = vsock_sk(sk)?;
     match sk.pending_error() {
         None => {}
-        // Core retries after these errors. But an error that is pending on the socket has ended the
-        // connection, so the redirect must end too.
+        // After these errors core sockmap would go on with the redirect. But an error that is
+        // pending on the socket has ended the connection, so the redirect must end too.
         Some(EAGAIN | ENOMEM | ENOBUFS | EMSGSIZE) => return Err(EPIPE),
         Some(err) => return Err(err),
     }

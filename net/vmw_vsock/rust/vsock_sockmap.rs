@@ -6,8 +6,8 @@
 //! [`net/vmw_vsock/vsock_bpf.c`](srctree/net/vmw_vsock/vsock_bpf.c).
 //!
 //! A packet that the verdict passes stays in the receive queue of the transport. A receive from a
-//! socket in a sockmap is therefore the same as from a socket outside: it waits without the socket
-//! lock, keeps records, and sees the end of the connection.
+//! socket in a sockmap is therefore the same as from any other socket: it waits without the socket
+//! lock, preserves the boundaries of records, and sees the end of the connection.
 
 use kernel::{
     bindings,
@@ -37,15 +37,15 @@ global_lock! {
     unsafe(uninit) static VSOCK_PROT_LOCK: SpinLockIrq<()> = ();
 }
 
-/// The `struct proto` that a vsock socket in a sockmap has in place of `vsock_proto`.
+/// The `struct proto` that replaces `vsock_proto` while a vsock socket is in a sockmap.
 static VSOCK_BPF_PROT: SockmapProto<Vsock, VSOCK_PROT_LOCK> = SockmapProto::new(&VSOCK_PROT_LOCK);
 
 /// The sockets of `AF_VSOCK`.
 enum Vsock {}
 
 impl SockmapOps for Vsock {
-    /// Refuses a socket without a transport ([`ENODEV`]), and a socket whose transport cannot give
-    /// its packets to a verdict ([`EOPNOTSUPP`]).
+    /// Refuses a socket without a transport ([`ENODEV`]), and a socket whose transport cannot run
+    /// a verdict on received packets ([`EOPNOTSUPP`]).
     unsafe fn may_enter(sk: &Sock) -> Result {
         // SAFETY: User space inserts a socket with the socket lock held. A BPF program inserts a
         // connected socket, with the spinlock of the socket lock held. In all other calls the
@@ -59,13 +59,13 @@ impl SockmapOps for Vsock {
     }
 
     unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
-        // SAFETY: By the safety requirements the socket is in a sockmap. `sk_psock::send_skb` is
-        // not called from a hard interrupt.
+        // SAFETY: By the safety requirements the socket is or was in a sockmap.
+        // `sk_psock::send_skb` is not called from a hard interrupt.
         unsafe { vsock::send_skb(sk, data, all) }
     }
 }
 
-/// Makes the replacement of `vsock_proto`.
+/// Makes the `struct proto` that replaces `vsock_proto`.
 ///
 /// # Context
 ///
@@ -74,7 +74,8 @@ impl SockmapOps for Vsock {
 ///
 /// # Safety
 ///
-/// The caller must call it once, when the module is loaded, before a transport can register.
+/// The caller must call this function once, when the module is loaded, before a transport can
+/// register.
 #[export]
 pub unsafe extern "C" fn vsock_bpf_build_proto() {
     // SAFETY: No other function initialises the lock, and the caller calls this function once.
@@ -108,14 +109,14 @@ pub unsafe extern "C" fn vsock_bpf_update_proto(
     })
 }
 
-/// Returns whether a program runs a verdict on the packets that a vsock socket receives.
+/// Returns whether a program gives a verdict on the packets that a vsock socket receives.
 ///
-/// Such a socket must report each packet at once, even if its owner waits for more bytes
+/// Such a socket must call `sk_data_ready` for each packet, even if its owner waits for more bytes
 /// (`SO_RCVLOWAT`).
 ///
 /// # Context
 ///
-/// Any context. Does not sleep. Takes and releases the RCU read lock.
+/// Any context but hard interrupt. Does not sleep. Takes and releases the RCU read lock.
 ///
 /// # Safety
 ///

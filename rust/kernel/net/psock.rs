@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockets in a sockmap: what a protocol in Rust needs so that its sockets can be in one.
+//! Sockmap support for protocols that are written in Rust.
 //!
 //! BPF programs and user space put sockets into a sockmap. A socket in a map has a
 //! `struct sk_psock`, which holds the BPF programs that give the verdict on each received packet.
@@ -31,7 +31,7 @@ pub use self::{
     read_actor::ReadActor, //
 };
 
-// `bindgen` must lay these out as C does: a proto is copied as a whole, and fields of both are
-// accessed here.
+// `bindgen` must lay out these structs as C does: a `struct proto` is copied as a whole, and fields
+// of both are accessed here.
 const _: () = assert!(size_of::<bindings::proto>() == bindings::SIZEOF_PROTO);
 const _: () = assert!(size_of::<bindings::sk_psock>() == bindings::SIZEOF_SK_PSOCK);

@@ -38,7 +38,8 @@ pub enum SockType {
 /// A callback field of `struct sock`, such as `sk_write_space`.
 type Callback = Option<unsafe extern "C" fn(*mut bindings::sock)>;
 
-// `bindgen` must lay out the fields behind the socket lock as C does.
+// Fields of `struct sock` are accessed here, so `bindgen` must lay out the struct as C does. A
+// difference, for example in the size of the socket lock, changes the size of the struct.
 const _: () = assert!(size_of::<bindings::sock>() == bindings::SIZEOF_SOCK);
 
 /// A socket as the network layer sees it, which stays live while it is referred to.
@@ -54,7 +55,7 @@ pub struct Sock(Opaque<bindings::sock>);
 // constant after creation, or that are read as one word.
 unsafe impl Sync for Sock {}
 
-// SAFETY: A `struct sock` belongs to no context: the last reference may be dropped in any context.
+// SAFETY: A `struct sock` does not belong to a thread: any thread may drop the last reference.
 unsafe impl Send for Sock {}
 
 // SAFETY: `sock_hold()` and `sock_put()` count the references that keep the socket live.
@@ -132,9 +133,9 @@ impl Sock {
         }
     }
 
-    /// Wakes all processes that wait for a change of the socket's state, by `sk_state_change`.
+    /// Calls `sk_state_change`, which wakes all processes that wait for the socket.
     ///
-    /// Each of them checks again whether it can go on.
+    /// Each of them checks again whether it must wait.
     ///
     /// # Context
     ///
@@ -147,9 +148,9 @@ impl Sock {
         unsafe { self.call(state_change) };
     }
 
-    /// Wakes the senders of the socket because there is room to send, by `sk_write_space`.
+    /// Calls `sk_write_space`, which wakes the senders of the socket because there is room to send.
     ///
-    /// Senders are the processes that wait to send, and the backlog of a psock.
+    /// The senders are the processes that wait to send, and the backlog of a psock.
     ///
     /// # Context
     ///
@@ -168,8 +169,8 @@ impl Sock {
     ///
     /// # Safety
     ///
-    /// `callback` must point to a field of this socket. It must be allowed to call the callback in
-    /// the current context.
+    /// `callback` must point to a field of this socket. The current context must be one in which
+    /// the callback may be called.
     unsafe fn call(&self, callback: *mut Callback) {
         // SAFETY: By the safety requirements the field belongs to this socket, which is live by the
         // type invariant. Code that replaces the callback writes the field as one word.
@@ -183,8 +184,7 @@ impl Sock {
         }
     }
 
-    /// Returns the number of bytes that must be in the receive queue for the socket to be readable,
-    /// `SO_RCVLOWAT`.
+    /// Returns `SO_RCVLOWAT`: the socket is readable if its receive queue has this number of bytes.
     ///
     /// # Context
     ///

@@ -12,12 +12,12 @@ use crate::{
     types::Opaque, //
 };
 
-/// A socket of user space during a system call: whoever has a reference may sleep.
+/// A socket of user space during a system call. Code that has a reference may sleep.
 ///
 /// # Invariants
 ///
-/// - Wraps a `struct socket` that belongs to a `struct sock`. An open file keeps both together as
-///   long as a reference to this value lives.
+/// - Wraps a `struct socket` that has a `struct sock`. An open file keeps both alive and
+///   attached to each other as long as a reference to this value lives.
 /// - The current context is process context, may sleep, and holds neither the socket lock nor a
 ///   spinlock.
 #[repr(transparent)]
@@ -32,8 +32,8 @@ impl Socket {
     ///
     /// # Safety
     ///
-    /// - `ptr` must point to a `struct socket` with a `struct sock`. Both must stay together during
-    ///   `'a`, as they do while a system call holds the file.
+    /// - `ptr` must point to a `struct socket` with a `struct sock`. Both must stay alive and
+    ///   attached to each other during `'a`, as they do while a system call holds the file.
     /// - The caller must be in process context and able to sleep during `'a`. It must not hold the
     ///   socket lock or a spinlock.
     #[inline]
@@ -68,8 +68,7 @@ impl Socket {
     }
 }
 
-/// The message of a receive call, which the call fills: data, address of the sender, and control
-/// messages.
+/// The message that a receive call fills: data, address of the sender, and control messages.
 ///
 /// # Invariants
 ///

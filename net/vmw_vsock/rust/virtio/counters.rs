@@ -3,19 +3,19 @@
 //! The counters of a receive queue: how receive credit is accounted, and when the peer needs a
 //! credit update.
 //!
-//! Everything here is arithmetic on plain values, which KUnit tests.
+//! Everything here is arithmetic on plain values, so that KUnit can test it.
 
 use super::packet::MAX_PACKET;
 
 /// When a peer needs a credit update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CreditUpdate {
-    /// The peer knows enough.
+    /// Not at present: the peer knows of enough credit.
     No,
-    /// The peer may be waiting for it.
+    /// Now: the peer may be waiting for the update.
     Now,
-    /// After 10 ms, if the peer still needs it then. At full speed a whole buffer of data takes
-    /// less than 10 ms, so that most of these updates are not sent.
+    /// After 10 ms, if the peer still needs the update then. A target that reads at full speed
+    /// consumes a whole buffer in less than 10 ms, so most of these updates are not needed then.
     Later,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Counters {
 impl Counters {
     /// Returns the counters after a packet with `unread` bytes left the queue.
     ///
-    /// Its credit stays counted until [`Self::returned`].
+    /// `buf_used` still includes the credit of the packet, until [`Self::returned`].
     pub(super) fn without(self, unread: u32) -> Self {
         Self {
             rx_bytes: self.rx_bytes.wrapping_sub(unread),
@@ -52,7 +52,7 @@ impl Counters {
         }
     }
 
-    /// Returns the counters after a packet came back to the queue with its `credit`.
+    /// Returns the counters after a packet was put back into the queue with its `credit`.
     pub(super) fn requeued(self, credit: u32) -> Self {
         Self {
             redirected: self.redirected.wrapping_sub(credit),
@@ -86,19 +86,20 @@ impl Counters {
     /// buffer. `rcvlowat` is the number of bytes that the owner waits for. `records` says that the
     /// socket has records.
     ///
-    /// The peer needs no update if it knows of all the credit that was given back. Otherwise these
-    /// rules apply, the first that matches:
+    /// The peer needs no update if it knows of all the credit that was given back. Otherwise the
+    /// first of these rules that matches applies:
     ///
-    /// * With records, the update is due now. One record can need all the credit.
-    /// * If the peer does not know of nearly the whole buffer, so that the rest is smaller than a
-    ///   packet, the update is due now. The same rule applies when an owner reads.
-    /// * If the credit that the peer knows of is enough for another packet, and for the bytes that
-    ///   the owner waits for, no update is due. The second condition is needed because an owner
-    ///   that waits does not read, so no read sends an update.
-    /// * If no redirected packet holds credit, the update is due now.
-    /// * Otherwise it is due later. The redirected packets usually give their credit back soon, and
-    ///   the peer gets an update then. But a target that does not read can keep the packets, so
-    ///   there must be an update without them.
+    /// * If the socket has records, the update is due now: one record can need all the credit.
+    /// * The credit that the peer does not know of is subtracted from the size of the buffer. If
+    ///   less than one packet (`MAX_PACKET`) remains, the update is due now. C code has the same
+    ///   rule for an owner that reads.
+    /// * If the peer knows of enough unused credit for another packet and for the bytes that the
+    ///   owner waits for, no update is due. The second condition is needed because an owner that
+    ///   waits does not read, so no read sends an update.
+    /// * If no packet outside the queue holds credit, the update is due now.
+    /// * Otherwise the update is due later. The packets outside the queue usually give their credit
+    ///   back soon, and the peer gets an update then. But a target that does not read can keep the
+    ///   packets, so an update must be sent even if no packet gives its credit back.
     pub(super) fn credit_update(
         self,
         last_fwd_cnt: u32,

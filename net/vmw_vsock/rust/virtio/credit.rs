@@ -3,11 +3,11 @@
 //! Gives receive credit back to the peer, when the packet that holds it has been consumed.
 //!
 //! A packet that leaves the receive queue owns a [`Credit`], which the destructor of its buffer
-//! drops. Dropping the [`Credit`] is the only way in which a packet that has left the queue gives
-//! its credit back.
+//! drops. Outside the queue, credit is given back to the peer only by dropping a [`Credit`].
 //!
-//! A packet that cannot own its credit (`MSG_ZEROCOPY` over the loopback) leaves it in its
-//! [`QueueSlot`](super::queue_slot::QueueSlot), which gives it back as soon as the verdict has run.
+//! Some packets cannot own their credit (`MSG_ZEROCOPY` over the loopback transport). Then the
+//! [`QueueSlot`](super::queue_slot::QueueSlot) of the packet owns the [`Credit`], and drops it as
+//! soon as the verdict has dropped or redirected the packet.
 
 use kernel::{
     net::{
@@ -41,16 +41,17 @@ use super::{
 ///
 /// # Invariants
 ///
-/// `sk` meets the requirements of [`VirtioSock::from_sk`], and its counters include `bytes`.
+/// `sk` meets the requirements of [`VirtioSock::from_sk`]. The counters `buf_used` and `redirected`
+/// of the socket include `bytes`.
 pub(crate) struct Credit {
     sk: ARef<Sock>,
     bytes: u32,
 }
 
 impl Credit {
-    /// Takes the credit of a packet out of the receive queue, together with the packet.
+    /// Takes the credit of a packet that has been taken out of the receive queue.
     ///
-    /// The counters still include the bytes of the packet. The caller subtracts them if the packet
+    /// `rx_bytes` still includes the packet. The caller subtracts the packet from it if the packet
     /// does not come back ([`Counters::without`]).
     ///
     /// # Context
@@ -61,19 +62,19 @@ impl Credit {
         let rx = vsk.lock_rx();
         let counters = rx.counters().redirected(bytes);
         vsk.set_counters(rx, counters);
-        // INVARIANT: The counters of the socket include the packet. A verdict only runs for a
-        // socket that has been in a map, and such a socket keeps its transport
-        // (`keeps_transport`).
+        // INVARIANT: `buf_used` includes the packet since it arrived, and `redirected` includes it
+        // from now on. A verdict only runs for a socket that has been in a map, and such a socket
+        // keeps its transport (`keeps_transport`).
         Self {
             sk: vsk.sk.into(),
             bytes,
         }
     }
 
-    /// Returns the number of bytes, without giving them back.
+    /// Returns the number of bytes, without giving the credit back to the peer.
     ///
-    /// This is for a packet that goes back to the receive queue. The caller must take the bytes out
-    /// of the redirected credit ([`Counters::requeued`]).
+    /// This is for a packet that goes back to the receive queue. The caller must subtract the bytes
+    /// from the redirected credit ([`Counters::requeued`]).
     pub(super) fn into_bytes(self) -> u32 {
         let bytes = self.bytes;
         let (sk, _) = self.into_parts();
@@ -111,7 +112,9 @@ impl Drop for Credit {
 }
 
 impl VirtioSock<'_> {
-    /// Sets the counters of the receive queue, and sends the peer a credit update if it needs one.
+    /// Sets the counters of the receive queue, and sends a credit update if the peer needs one.
+    ///
+    /// If the peer can do without the update for now, or if sending fails, schedules the update.
     ///
     /// # Context
     ///
@@ -125,14 +128,15 @@ impl VirtioSock<'_> {
             self.sk.rcvlowat(),
             self.is_record_socket(),
         );
-        // `send_lock` comes before `rx_lock`.
+        // Sending takes `send_lock`, which must not be taken while `rx_lock` is held.
         drop(rx);
 
         match update {
             CreditUpdate::No => {}
             _ if !self.peer_sends() => {}
             CreditUpdate::Now => {
-                // Both errors can pass: memory is freed, and a guest that is stopped resumes.
+                // Both errors can be temporary: memory can become free, and a guest that is stopped
+                // can resume.
                 if let Err(ENOMEM | EHOSTUNREACH) = self.send_credit_update() {
                     self.send_credit_update_later(true);
                 }

@@ -24,17 +24,17 @@ use super::{
 };
 
 impl VirtioSock<'_> {
-    /// Returns whether the peer can send, so that a credit update is of use to it.
+    /// Returns whether the peer can send, so that it can use a credit update.
     ///
     /// After a connection has ended, no update may be sent: the peer may have made a new connection
-    /// with the same addresses, which would take the update for its own.
+    /// with the same addresses, and would take the update for one of the new connection.
     ///
     /// C function: `virtio_transport_peer_sends()` in
     /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
     ///
     /// # Context
     ///
-    /// Any context. Does not sleep. Takes no locks, so that the answer can be out of date at once.
+    /// Any context. Does not sleep. Takes no locks, so the answer may be out of date on return.
     pub(super) fn peer_sends(&self) -> bool {
         // SAFETY: The socket is live. C stores the word in one access, with or without
         // `WRITE_ONCE()`.
@@ -54,15 +54,17 @@ impl VirtioSock<'_> {
     ///
     /// # Errors
     ///
-    /// [`ENOMEM`] if there is no memory, or the error of the transport.
+    /// [`ENOMEM`] if there is no memory, or the error of the transport. If the peer cannot send,
+    /// that is not an error.
     pub(super) fn send_credit_update(&self) -> Result {
         let header = self.header(OP_CREDIT_UPDATE, 0, 0)?;
         // SAFETY: The buffer is new, so its head is not shared. It has room for the header.
         let packet = unsafe { Packet::new(SkBuff::new(Header::SIZE)?, header) };
         let guard = self.lock_send();
-        // This check needs `send_lock`. When the peer shuts down, this side sees the shutdown
-        // before it sends its answer, and sending the answer takes `send_lock`. The peer can only
-        // make a new connection with the same addresses after the answer.
+        // This check needs `send_lock`. When the peer shuts down, this side first records the
+        // shutdown, and then takes `send_lock` to send its answer. The peer can make a new
+        // connection with the same addresses only after it has the answer. So if this check finds
+        // no shutdown, the update is sent before the answer.
         if !self.peer_sends() {
             return Ok(());
         }
@@ -71,7 +73,8 @@ impl VirtioSock<'_> {
 
     /// Sends the peer a credit update in 10 ms, if the peer still needs it then.
     ///
-    /// If the last update has `failed`, the delay is 100 ms.
+    /// If the last update has `failed`, the delay is 100 ms. If an update is already scheduled,
+    /// this function does nothing.
     ///
     /// C function: `virtio_transport_credit_later()` in
     /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)

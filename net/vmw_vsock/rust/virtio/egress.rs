@@ -3,11 +3,11 @@
 //! Sends a redirected buffer to the peer of a vsock target.
 //!
 //! The packets share the pages of the buffer where they can. Nothing here sleeps, so that a packet
-//! can leave from the context in which the verdict ran. `sendmsg()` does both differently: it
-//! copies the data of user space, and may sleep.
+//! can be sent in the context in which the verdict ran. `sendmsg()` differs in both: it copies the
+//! data of user space, and may sleep.
 //!
-//! [`tx_credit`](super::tx_credit) decides how much is sent, and what happens to a record that does
-//! not fit.
+//! [`tx_credit`](super::tx_credit) decides how much is sent, and handles a record that does not
+//! fit.
 
 use kernel::{
     bindings::{
@@ -36,17 +36,16 @@ use super::{
     },
 };
 
-/// The largest size of a small packet, in bytes. Small packets of a stream are worth merging.
-///
-/// This is the size up to which core sockmap merges packets.
+/// The largest size of a small packet, in bytes. Core sockmap merges packets of a stream up to this
+/// size.
 const SMALL_PACKET: u32 = 4096;
 
 impl VirtioSock<'_> {
     /// Sends bytes of a buffer, and returns the number of bytes that were sent.
     ///
-    /// A record is sent as a whole. If it is too large for one packet, all its packets are made
-    /// before the first is sent, and no other packet comes in between. With `all`, everything is
-    /// sent in one packet, or nothing is.
+    /// A record is sent as a whole. If a record is too large for one packet, all its packets are
+    /// made before the first is sent, and no other packet is sent in between. With `all`, all bytes
+    /// are sent in one packet, or none are sent.
     ///
     /// # Context
     ///
@@ -56,16 +55,18 @@ impl VirtioSock<'_> {
     ///
     /// # Errors
     ///
-    /// * [`EAGAIN`] if the peer has too little credit left, or cannot be reached for the moment.
-    ///   With `all`, also if the bytes are worth merging with others, or do not fit in one packet.
-    /// * [`EMSGSIZE`] if a record is larger than the receive buffer of the peer.
+    /// * [`EAGAIN`] if there is too little credit left, or if the peer cannot be reached for the
+    ///   moment. With `all`, also if the bytes should be merged with others
+    ///   ([`TxState::may_send_small_now`](super::tx_state::TxState::may_send_small_now)), or do not
+    ///   fit in one packet.
+    /// * [`EMSGSIZE`] if a record is larger than the receive buffer of the peer or of this side.
     /// * [`EPIPE`] if the socket was shut down for sending.
     /// * [`ENOMEM`] if there is no memory.
     /// * The error of the transport. Only in this case can a part of a record have been sent.
     pub(crate) fn enqueue(&self, data: SkBuffSlice<'_>, all: bool) -> Result<u32> {
         let len = data.len();
-        // One packet is sent or not. Several could be sent in part, and only the backlog, which
-        // calls without `all`, can resume after a part.
+        // A single packet is sent or not, but several packets could be sent in part. Only the
+        // backlog can resume after a part, and the backlog calls this without `all`.
         if all && len > MAX_PACKET {
             return Err(EAGAIN);
         }
@@ -113,6 +114,11 @@ impl VirtioSock<'_> {
     /// Sends `packets` without a packet of another sender in between, and spends `credit` on them.
     ///
     /// Returns the number of bytes that were sent.
+    ///
+    /// # Context
+    ///
+    /// Any context but hard interrupt. Does not sleep. Takes and releases `send_lock` and
+    /// `rx_lock`.
     fn send_packets(
         &self,
         mut packets: Pin<&mut SkBuffQueue>,
@@ -120,8 +126,8 @@ impl VirtioSock<'_> {
         want: Want,
     ) -> Result<u32> {
         let guard = self.lock_send();
-        // `shutdown()` may have told the peer so before the lock was taken. The peer expects no
-        // data after that.
+        // Check this with the lock held: `shutdown()` may have told the peer that no more data
+        // follows, and the peer expects no data after that.
         if self.sk.is_send_shutdown() {
             return Err(EPIPE);
         }
@@ -133,7 +139,7 @@ impl VirtioSock<'_> {
                 Ok(()) => {}
                 // Report the bytes that were sent. The next call gets the error.
                 Err(_) if sent > 0 && want != Want::Record => break,
-                // A guest that is stopped can resume.
+                // A guest that is stopped can resume, so let the backlog try again.
                 Err(EHOSTUNREACH) if sent == 0 => return Err(EAGAIN),
                 Err(err) => return Err(err),
             }
@@ -143,14 +149,15 @@ impl VirtioSock<'_> {
         Ok(sent)
     }
 
-    /// Makes a packet of bytes of a buffer.
+    /// Makes one packet with the bytes of `data`.
     ///
     /// The packet shares the pages of the buffer if the transport can send fragments.
     fn data_packet(&self, data: SkBuffSlice<'_>) -> Result<Packet> {
         // SAFETY: By the type invariant the transport is valid.
         let share = match unsafe { (*self.transport.as_ptr()).can_msgzerocopy } {
-            // SAFETY: The function only reads the transport. A packet needs one element for each
-            // fragment, one for the header, and one for a linear part.
+            // SAFETY: The function only reads the state of the transport. The argument is the
+            // number of elements that a packet needs in a virtqueue: one for each fragment, one for
+            // the header, and one for a linear part.
             Some(can_zerocopy) => unsafe { can_zerocopy(bindings::MAX_SKB_FRAGS as c_int + 2) },
             None => true,
         };

@@ -76,7 +76,7 @@ mod tests {
         });
     }
 
-    /// The credit of a packet is its length on arrival, whatever length the verdict gave it.
+    /// The credit of a packet is its length on arrival, even if the verdict changed its length.
     #[test]
     fn changed_packet_gives_its_credit_back_when_it_is_read() {
         for_each_packet(|len, read| {
@@ -112,8 +112,8 @@ mod tests {
         buf_alloc.saturating_sub(unknown.saturating_add(counters.buf_used))
     }
 
-    /// Calls `check` with counters as they can be after a packet came back, the `fwd_cnt` that the
-    /// peer knows, and the size of the buffer.
+    /// Calls `check` with counters that can occur after a packet gave its credit back, with the
+    /// `fwd_cnt` that the peer knows, and with the size of the buffer.
     fn for_each_return(check: impl Fn(Counters, u32, u32)) {
         for buf_alloc in [4096, MAX_PACKET, 4 * MAX_PACKET] {
             let parts = [0, 1, buf_alloc / 4, buf_alloc / 2];
@@ -153,7 +153,8 @@ mod tests {
                     && counters.rx_bytes.saturating_add(available) >= rcvlowat;
                 if counters.fwd_cnt != last_fwd_cnt && !is_enough {
                     assert_ne!(update, CreditUpdate::No);
-                    // An update can only wait if a redirected packet can come back and trigger it.
+                    // An update may wait only if a redirected packet holds credit. Giving that
+                    // credit back triggers the update.
                     assert!(update == CreditUpdate::Now || counters.redirected != 0);
                 }
             }
@@ -170,14 +171,14 @@ mod tests {
             fwd_cnt,
         };
         let update = |counters: Counters| counters.credit_update(0, buf_alloc, 1, false);
-        // The peer knows of plenty of credit.
+        // The peer knows of enough credit until it knows of less than one packet.
         assert_eq!(update(after(1, 0, 0)), CreditUpdate::No);
         assert_eq!(update(after(3 * MAX_PACKET, 0, 0)), CreditUpdate::No);
         assert_eq!(update(after(3 * MAX_PACKET + 1, 0, 0)), CreditUpdate::Now);
-        // The buffer is full, and the target takes little at a time, or nothing.
+        // The buffer is full of redirected packets, which may give their credit back soon.
         let full = after(MAX_PACKET, 3 * MAX_PACKET, 3 * MAX_PACKET);
         assert_eq!(update(full), CreditUpdate::Later);
-        // The rest of the buffer belongs to the owner, who may never read it.
+        // The buffer is full of packets in the queue, which the owner may never read.
         assert_eq!(
             update(after(MAX_PACKET, 3 * MAX_PACKET, 0)),
             CreditUpdate::Now

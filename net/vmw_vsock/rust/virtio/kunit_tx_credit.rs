@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of the transmit credit: how much a redirect may send.
+//! KUnit tests of the transmit credit: how many bytes a redirect may send.
 
 use kernel::prelude::*;
 
@@ -14,7 +14,8 @@ mod tests {
 
     const SIZES: [u32; 7] = [0, 1, 4096, 65_536, 262_144, 1 << 31, u32::MAX];
 
-    /// Calls `check` with a length, the size of the peer's buffer, and the bytes in flight.
+    /// Calls `check` with a length, the largest number of bytes that may be in flight, and the
+    /// number of bytes in flight.
     fn for_each_case(check: impl Fn(u32, u32, u32)) {
         for len in SIZES {
             for buf_size in SIZES {

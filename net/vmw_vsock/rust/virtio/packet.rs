@@ -13,9 +13,9 @@ use kernel::{
     prelude::*, //
 };
 
-/// The flag of a packet that ends a record.
+/// The flag of the last packet of a record.
 pub(super) const EOM: u32 = bindings::virtio_vsock_rw_VIRTIO_VSOCK_SEQ_EOM;
-/// The flag of a packet that ends a record which was sent with `MSG_EOR`.
+/// The flag of the last packet of a record, if the record was sent with `MSG_EOR`.
 pub(super) const EOR: u32 = bindings::virtio_vsock_rw_VIRTIO_VSOCK_SEQ_EOR;
 
 /// The largest number of bytes that one packet carries.
@@ -43,7 +43,8 @@ impl Packet {
 
     /// Makes a packet from a buffer that the verdict has passed, and marks its verdict as done.
     ///
-    /// The verdict may have overwritten the header and the control block, so both are written anew.
+    /// The verdict may have overwritten the header and the control block, so this function writes
+    /// both again.
     ///
     /// # Context
     ///
@@ -51,7 +52,7 @@ impl Packet {
     ///
     /// # Errors
     ///
-    /// [`ENOMEM`] if there is no memory to make room for the header. The buffer is freed then.
+    /// [`ENOMEM`] if there is no memory for the header. The buffer is then freed.
     pub(super) fn restore(mut skb: SkBuff, header: Header) -> Result<Self> {
         skb.ensure_headroom(Header::SIZE)?;
         // SAFETY: `ensure_headroom()` made the head exclusive and left room for the header.
@@ -80,7 +81,7 @@ impl Packet {
         self.0.len()
     }
 
-    /// Takes `bytes` bytes off the front of the data, see [`SkBuff::pull`].
+    /// Removes `bytes` bytes from the front of the data, see [`SkBuff::pull`].
     pub(super) fn pull(&mut self, bytes: u32) -> Result {
         self.0.pull(bytes)
     }
@@ -132,8 +133,8 @@ impl Packet {
 
     /// Overwrites the control block.
     pub(super) fn set_cb(&mut self, cb: bindings::virtio_vsock_skb_cb) {
-        // SAFETY: The buffer is valid and ours alone. The control block is aligned for pointers,
-        // and larger than a `struct virtio_vsock_skb_cb`.
+        // SAFETY: The buffer is valid, and this value has the only reference to it. The control
+        // block is aligned to 8 bytes, and larger than a `struct virtio_vsock_skb_cb`.
         unsafe {
             (&raw mut (*self.0.as_raw()).cb)
                 .cast::<bindings::virtio_vsock_skb_cb>()
@@ -151,7 +152,7 @@ impl Packet {
         }
     }
 
-    /// Makes this packet the last one of a record.
+    /// Marks this packet as the last one of a record, and returns the packet.
     pub(super) fn ending_record(mut self) -> Self {
         let header = self.header().with_end(EOM);
         self.set_header(header);
@@ -167,9 +168,10 @@ impl Header {
     /// The size of a header, in bytes.
     pub(super) const SIZE: u32 = size_of::<bindings::virtio_vsock_hdr>() as u32;
 
-    /// Returns the credit that the packet holds, in bytes: its length when it was received.
+    /// Returns the length in the header, in bytes. This is the credit that a received packet holds.
     ///
-    /// The length of the data can differ, because a program can make a packet longer or shorter.
+    /// The data can have another length: the owner may have read a part of it, and a program can
+    /// make a packet longer or shorter.
     pub(super) fn len(&self) -> u32 {
         u32::from_le(self.0.len)
     }
@@ -184,7 +186,7 @@ impl Header {
         self.end() & EOM != 0
     }
 
-    /// Returns the header with the flags `end` added, which are [`EOM`] and [`EOR`].
+    /// Returns the header with the flags `end` added. `end` may have the flags [`EOM`] and [`EOR`].
     pub(super) fn with_end(mut self, end: u32) -> Self {
         self.0.flags |= end.to_le();
         self

@@ -24,21 +24,21 @@ use super::{
 ///
 /// # Context
 ///
-/// Dropping it: any context but hard interrupt, the socket lock held. Does not sleep. Takes and
+/// Dropping it: process context. The caller holds the socket lock. Does not sleep. Takes and
 /// releases `rx_lock`. May then drop a [`Credit`].
 pub(crate) struct QueueSlot<'a> {
     vsk: &'a LockedVirtioSock<'a>,
     header: Header,
     unread: u32,
-    /// The credit of a packet that cannot own it. It is given back when the slot is dropped,
-    /// which is before the target of a redirect has consumed the packet.
+    /// The credit of a packet that cannot own its credit. Dropping the slot gives the credit back,
+    /// which may be before the target of a redirect has consumed the packet.
     credit: Option<Credit>,
 }
 
 /// The result of putting a passed packet back into the receive queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requeued {
-    /// The packet is in the queue, and the owner can read it.
+    /// The packet is in the queue.
     Yes,
     /// The packet is gone: the verdict left no bytes of it, and it does not end a record.
     Empty,
@@ -64,22 +64,26 @@ impl<'a> QueueSlot<'a> {
         }
     }
 
-    /// Makes the packet of this slot the owner of its credit, if the packet can own it.
+    /// Moves the credit from this slot to its packet `skb`, if the packet can own its credit.
     ///
-    /// A packet with pages of user space (`MSG_ZEROCOPY`) cannot, nor one with a clone: see
-    /// [`SkBuff::set_owner`].
+    /// A packet that has pages of user space (`MSG_ZEROCOPY`) or a clone cannot own its credit, see
+    /// [`SkBuff::set_owner`]. The slot then keeps the credit.
+    ///
+    /// # Context
+    ///
+    /// The caller holds the socket lock. Does not sleep. Takes no locks.
     pub(super) fn move_credit_to(&mut self, skb: &mut SkBuff) {
         if let Some(credit) = self.credit.take() {
             // SAFETY: The verdict, the backlog of a psock and the target of a redirect free a
-            // packet, or give it to another socket, outside of hard interrupts and without the
-            // locks of this socket.
+            // packet, or give it another owner, outside of hard interrupts. None of them then holds
+            // `send_lock`, `rx_lock` or `tx_lock` of this socket.
             self.credit = unsafe { skb.set_owner(credit) }.err();
         }
     }
 
     /// Puts the packet back into the receive queue, for the owner to read.
     ///
-    /// The packet keeps its credit, whether or not the verdict made it longer or shorter.
+    /// The packet keeps its credit, even if the verdict made the packet longer or shorter.
     ///
     /// # Context
     ///
@@ -88,7 +92,8 @@ impl<'a> QueueSlot<'a> {
     ///
     /// # Safety
     ///
-    /// `skb` is the packet of this slot. Its owner is the one that it had when it left the queue.
+    /// `skb` is the packet of this slot. If [`Self::move_credit_to`] gave `skb` an owner
+    /// ([`SkBuff::set_owner`]), `skb` still has that owner.
     pub(crate) unsafe fn requeue(mut self, mut skb: SkBuff) -> Requeued {
         let len = skb.len();
         if len == 0 && !self.header.ends_record() {
@@ -96,7 +101,7 @@ impl<'a> QueueSlot<'a> {
         }
         let credit = self.credit.take().or_else(|| {
             // SAFETY: If the credit is not in the slot, `move_credit_to()` made it the owner of
-            // the packet. By the safety requirements the packet still has that owner.
+            // `skb`. By the safety requirements `skb` still has that owner.
             unsafe { skb.take_owner() }
         });
         let Ok(packet) = Packet::restore(skb, self.header) else {
@@ -108,9 +113,8 @@ impl<'a> QueueSlot<'a> {
         let mut rx = this.vsk.lock_rx();
         rx.push_back(packet);
         let counters = rx.counters().resized(this.unread, len).requeued(credit);
-        // The peer may need a credit update. This packet may be the last that was outside the
-        // queue, so that no other packet triggers one. Or it holds the credit that the peer is
-        // short of.
+        // The peer may need a credit update now. While other packets outside the queue hold credit,
+        // an update can wait for them. This packet may have been the last one outside the queue.
         this.vsk.0.set_counters(rx, counters);
         Requeued::Yes
     }

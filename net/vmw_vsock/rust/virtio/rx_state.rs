@@ -2,8 +2,8 @@
 
 //! The receive queue of a socket, and the counters beside it: the state that `rx_lock` protects.
 //!
-//! The packets that have had their verdict are the front of the queue. Those that await it are the
-//! end.
+//! The packets at the front of the queue have had their verdict. The packets at the end await
+//! their verdict.
 
 use kernel::{
     bindings,
@@ -32,6 +32,13 @@ use super::{
 
 /// The part of the transport state that `rx_lock` protects.
 ///
+/// Dropping the value releases `rx_lock`.
+///
+/// # Context
+///
+/// The methods do not sleep, and take no other lock. The caller must not sleep while it has this
+/// value.
+///
 /// # Invariants
 ///
 /// `vvs` is valid, and `_guard` holds its `rx_lock`.
@@ -59,7 +66,11 @@ impl VirtioSock<'_> {
 }
 
 impl LockedVirtioSock<'_> {
-    /// Takes `rx_lock`, see [`VirtioSock::lock_rx`].
+    /// Takes `rx_lock`.
+    ///
+    /// # Context
+    ///
+    /// As for [`VirtioSock::lock_rx`].
     pub(super) fn lock_rx(&self) -> RxState<'_> {
         self.0.lock_rx()
     }
@@ -84,7 +95,7 @@ impl RxState<'_> {
         self.queue().push_back(packet.into_skb());
     }
 
-    /// Puts packets that came from the end of the queue back there.
+    /// Puts packets back to the end of the queue, from which they were taken.
     pub(super) fn append(&mut self, mut packets: Pin<&mut SkBuffQueue>) {
         while let Some(skb) = packets.as_mut().pop_front() {
             self.queue().push_back(skb);
@@ -93,9 +104,11 @@ impl RxState<'_> {
 
     /// Returns whether the record at the end of the queue is known to be incomplete.
     ///
-    /// The mark of [`Self::set_unfinished`] says so, unless the end has arrived since. This looks
-    /// for the mark on the last two packets only. If the mark is on an earlier packet, the caller
-    /// searches the record for its end once more, and marks the new last packet.
+    /// [`Self::set_unfinished`] marked the packet that was the last one when a search found no end
+    /// of the record. If the end has not arrived since, another search is useless. This function
+    /// looks for the mark on the last two packets only. If the mark is on an earlier packet, it
+    /// returns `false`: the caller then searches the record once more, and marks the new last
+    /// packet.
     pub(super) fn is_unfinished(&mut self) -> bool {
         let Some(last) = self.pop_back() else {
             return false;
@@ -103,7 +116,7 @@ impl RxState<'_> {
         let mut is_unfinished = false;
         if !last.header().ends_record() {
             is_unfinished = last.cb().unfinished;
-            // The last packet can be the new one, which has no mark.
+            // A packet that arrived after the search is now the last one, and has no mark.
             if let Some(before) = self.pop_back() {
                 is_unfinished |= before.cb().unfinished && !before.header().ends_record();
                 self.push_back(before);
@@ -113,7 +126,7 @@ impl RxState<'_> {
         is_unfinished
     }
 
-    /// Marks the last packet for [`Self::is_unfinished`].
+    /// Marks the last packet, so that [`Self::is_unfinished`] knows of the incomplete record.
     pub(super) fn set_unfinished(&mut self) {
         if let Some(mut last) = self.pop_back() {
             let cb = bindings::virtio_vsock_skb_cb {
@@ -141,7 +154,7 @@ impl RxState<'_> {
         }
     }
 
-    /// Sets the counters, without a look at whether the peer needs a credit update.
+    /// Sets the counters. Does not check whether the peer needs a credit update.
     pub(super) fn set_counters(&mut self, counters: Counters) {
         let vvs = self.vvs.as_ptr();
         // SAFETY: By the type invariant `vvs` is valid, and `rx_lock`, which protects the field, is
@@ -175,7 +188,7 @@ impl RxState<'_> {
         unsafe { (*self.vvs.as_ptr()).msg_count }
     }
 
-    /// Removes one complete record, which left the queue unread, from the count.
+    /// Subtracts a complete record from the count, because it left the queue unread.
     pub(super) fn remove_record(&mut self) {
         // SAFETY: By the type invariant `vvs` is valid, and `rx_lock`, which protects the field, is
         // held.

@@ -30,14 +30,14 @@ const _: () = assert!(offset_of!(bindings::vsock_sock, sk) == 0);
 
 /// A vsock socket that has a virtio transport and keeps it.
 ///
-/// It needs no lock to stay valid: the socket is in a sockmap or was in one. `connect()` refuses
-/// such a socket (`keeps_transport`), so the socket keeps its transport until it is freed.
+/// The transport stays valid without a lock, because the socket is or was in a sockmap. `connect()`
+/// refuses such a socket (`keeps_transport`), so the socket keeps its transport until it is freed.
 ///
 /// # Invariants
 ///
-/// `vsk` is a live socket, and `sk` its first field. `transport` is its transport, which is a
-/// virtio transport, and `vvs` its transport state. `transport` and `vvs` do not change during
-/// `'a`.
+/// `vsk` is a live socket, and `sk` is its first field. `transport` is the transport of the socket,
+/// which is a virtio transport, and `vvs` is its transport state. The fields `transport` and
+/// `trans` of the socket do not change during `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct VirtioSock<'a> {
     pub(super) sk: &'a Sock,
@@ -55,9 +55,10 @@ impl<'a> VirtioSock<'a> {
     ///
     /// # Safety
     ///
-    /// `sk` must be a vsock socket with a virtio transport. The transport must not change during
-    /// `'a`. That is so if the caller holds the socket lock, or if the socket is connected or was,
-    /// and refuses to connect again (`keeps_transport`).
+    /// `sk` must be a vsock socket. Its transport, if it has one, must be a virtio transport, and
+    /// must not change during `'a`. The transport does not change while the caller holds the socket
+    /// lock. It does not change either if the socket is or was connected, and refuses to connect
+    /// again (`keeps_transport`).
     pub(super) unsafe fn from_sk(sk: &'a Sock) -> Result<Self> {
         let vsk = sk.as_raw().cast::<bindings::vsock_sock>();
         // SAFETY: All sockets of the family are allocated as a `struct vsock_sock`. By the safety
@@ -98,7 +99,7 @@ impl<'a> VirtioSock<'a> {
     }
 }
 
-/// A [`VirtioSock`] of which the caller holds the socket lock.
+/// A [`VirtioSock`] whose socket lock the caller holds.
 ///
 /// # Invariants
 ///
@@ -130,8 +131,8 @@ impl<'a> LockedVirtioSock<'a> {
         VerdictQueue::new(self)
     }
 
-    /// Returns whether the owner can read: the bytes that it waits for (`SO_RCVLOWAT`), or a
-    /// record.
+    /// Returns whether the owner can read: there are as many bytes as the owner waits for
+    /// (`SO_RCVLOWAT`), or there is a record.
     ///
     /// `vsock_data_ready()` in [`net/vmw_vsock/af_vsock.c`](srctree/net/vmw_vsock/af_vsock.c)
     /// checks for bytes only. The check for a record is needed because the verdict can leave a
@@ -146,9 +147,9 @@ impl<'a> LockedVirtioSock<'a> {
             || (self.0.is_record_socket() && rx.msg_count() > 0)
     }
 
-    /// Resets the connection, because a packet of it is lost.
+    /// Resets the connection, because a received packet is lost.
     ///
-    /// The owner can read what came before the lost packet, and gets [`ENOBUFS`] then.
+    /// Reports the error [`ENOBUFS`] to the owner. The packets before the lost one stay readable.
     ///
     /// C function: `virtio_transport_reset_after_loss()` in
     /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
@@ -158,8 +159,8 @@ impl<'a> LockedVirtioSock<'a> {
     /// Process context. May sleep. The caller holds the socket lock, and no spinlock.
     pub(crate) fn reset_after_loss(&self) {
         // SAFETY: By the type invariant the socket is live and locked, and the context may sleep.
-        // The only spinlock that callers could hold is `rx_lock`, which does not leave the `virtio`
-        // module. NULL says that there is no packet to answer.
+        // The caller holds no spinlock of the socket: the guards do not leave the `virtio` module.
+        // The null pointer means that the reset does not answer a packet.
         unsafe {
             bindings::virtio_transport_reset_after_loss(self.0.vsk.as_ptr(), core::ptr::null_mut())
         };

@@ -29,11 +29,19 @@ pub(super) struct SendGuard<'a>(#[expect(dead_code)] SpinLockBhGuard<'a, ()>);
 
 impl<'a> VirtioSock<'a> {
     /// Makes the header of a packet to the peer with `len` bytes of data.
+    ///
+    /// # Context
+    ///
+    /// Any context but hard interrupt. Does not sleep. Takes no locks of the socket.
+    ///
+    /// # Errors
+    ///
+    /// [`EOPNOTSUPP`] if the transport does not tell the local CID.
     pub(super) fn header(&self, op: u32, len: u32, flags: u32) -> Result<Header> {
         let vsk = self.vsk.as_ptr();
         // SAFETY: By the type invariant the transport is valid.
         let get_local_cid = unsafe { (*self.transport.as_ptr()).transport.get_local_cid };
-        // SAFETY: The function has no arguments, and only reads the transport.
+        // SAFETY: The function has no arguments, and only reads the state of the transport.
         let src_cid = unsafe { get_local_cid.ok_or(EOPNOTSUPP)?() };
         let ty = if self.is_record_socket() {
             TYPE_SEQPACKET
@@ -42,7 +50,7 @@ impl<'a> VirtioSock<'a> {
         };
         Ok(Header(bindings::virtio_vsock_hdr {
             src_cid: u64::from(src_cid).to_le(),
-            // SAFETY: The socket is live, and its addresses do not change after it was connected.
+            // SAFETY: The socket is live. Its addresses do not change after it has been connected.
             dst_cid: u64::from(unsafe { (*vsk).remote_addr.svm_cid }).to_le(),
             // SAFETY: As above.
             src_port: unsafe { (*vsk).local_addr.svm_port }.to_le(),
@@ -71,8 +79,8 @@ impl<'a> VirtioSock<'a> {
 
     /// Gives a packet to the transport.
     ///
-    /// Each packet tells the peer the `fwd_cnt` of this side. Because `send_lock` is held, a packet
-    /// never tells an older value than a packet that was sent before it.
+    /// Each packet carries the `fwd_cnt` of this side to the peer. Because `send_lock` is held, no
+    /// packet carries an older value than a packet that was sent earlier.
     ///
     /// C function: `virtio_transport_send_counted()` in
     /// [`net/vmw_vsock/virtio_transport_common.c`](srctree/net/vmw_vsock/virtio_transport_common.c)
@@ -84,7 +92,7 @@ impl<'a> VirtioSock<'a> {
     ///
     /// # Errors
     ///
-    /// The error of the transport. The packet is freed then.
+    /// The error of the transport. The packet is freed after an error, too.
     pub(super) fn send(&self, packet: Packet, _guard: &SendGuard<'_>) -> Result {
         let mut skb = packet.into_skb();
         skb.set_owner_w(self.sk);

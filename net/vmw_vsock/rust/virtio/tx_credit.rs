@@ -1,39 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Takes the credit that a redirect needs to send: for a record that does not fit, none at all.
+//! Takes the credit that a redirect needs to send.
 //!
-//! A stream takes as much credit as the peer has left. A record takes credit for all its bytes, or
-//! none:
+//! A stream takes credit for as many of its bytes as possible. A record takes credit for all its
+//! bytes, or none. These are the errors:
 //!
-//! * [`EAGAIN`]: the peer has too little credit left for the record. The record waits in the
-//!   backlog, which tries again when the peer has consumed more.
-//! * [`EMSGSIZE`]: the record is larger than the whole receive buffer of the peer, so that it can
-//!   never be sent. Core sockmap drops this record, and the redirect goes on.
+//! * [`EAGAIN`]: there is too little credit left for the record, or none for the stream. The data
+//!   waits in the backlog, which tries again when the peer has consumed more.
+//! * [`EMSGSIZE`]: the record is larger than the whole receive buffer of the peer, or than that of
+//!   this side (as for `sendmsg()`), so that it can never be sent. Core sockmap drops this record,
+//!   and the redirect goes on.
 
 use kernel::prelude::*;
 
 use super::socket::VirtioSock;
 
-/// How much of its data a sender needs credit for.
+/// The part of its data for which a sender needs credit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     /// As much as there is.
     Some,
     /// All or nothing.
     All,
-    /// All or nothing, and an error if the peer's buffer can never hold all.
+    /// All or nothing, and [`EMSGSIZE`] if there can never be credit for all.
     Record,
 }
 
-/// Decides how many of `len` bytes may be sent, which is at least one.
+/// Decides how many of `len` bytes may be sent. The result is at least one.
 ///
-/// `buf_size` is the size of the peer's receive buffer, in bytes. `in_flight` is the number of
+/// `buf_size` is the largest number of bytes that may be in flight. `in_flight` is the number of
 /// bytes that were sent and that the peer has not consumed.
 ///
 /// # Errors
 ///
-/// [`EAGAIN`] if no byte may be sent until the peer has consumed more, [`EMSGSIZE`] if a record is
-/// larger than `buf_size`.
+/// * [`EAGAIN`] if no byte may be sent until the peer has consumed more, or if `len` is 0.
+/// * [`EMSGSIZE`] if a record is larger than `buf_size`.
 pub(super) fn grant(want: Want, len: u32, buf_size: u32, in_flight: u32) -> Result<u32> {
     // The peer may have made its buffer smaller than the data that it holds.
     let available = buf_size.saturating_sub(in_flight);
@@ -49,9 +50,9 @@ pub(super) fn grant(want: Want, len: u32, buf_size: u32, in_flight: u32) -> Resu
     Ok(granted)
 }
 
-/// Credit to send, in bytes.
+/// Credit for sending to the peer, in bytes.
 ///
-/// Dropping it puts back the part that was not spent.
+/// Dropping the value puts back the credit that was not spent.
 ///
 /// # Context
 ///
@@ -63,7 +64,7 @@ pub(super) struct TxCredit<'a> {
 }
 
 impl<'a> TxCredit<'a> {
-    /// Takes credit for `len` bytes, or for a part of them, as `want` says.
+    /// Takes credit for `len` bytes, or for a part of them if `want` allows it.
     ///
     /// # Context
     ///
@@ -80,7 +81,7 @@ impl<'a> TxCredit<'a> {
         Ok(Self { vsk, left })
     }
 
-    /// Returns the bytes that have not been spent.
+    /// Returns the number of bytes of credit that have not been spent.
     pub(super) fn left(&self) -> u32 {
         self.left
     }
@@ -95,8 +96,9 @@ impl Drop for TxCredit<'_> {
     fn drop(&mut self) {
         if self.left != 0 {
             self.vsk.lock_tx().sub(self.left);
-            // The owner may have found too little credit meanwhile and waits. No packet of the peer
-            // will wake it, because the peer did not give this credit back.
+            // The owner may have tried to send meanwhile, and may wait now because it found too
+            // little credit. No packet of the peer will wake the owner, because this credit does
+            // not come from the peer.
             self.vsk.sk.write_space();
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The counters of what a socket has sent: the state that `tx_lock` protects.
+//! The counters of the bytes that a socket has sent: the state that `tx_lock` protects.
 
 use kernel::{
     bindings,
@@ -19,6 +19,13 @@ use core::ptr::NonNull;
 use super::socket::VirtioSock;
 
 /// The part of the transport state that `tx_lock` protects.
+///
+/// Dropping the value releases `tx_lock`.
+///
+/// # Context
+///
+/// The methods do not sleep, and take no other lock. The caller must not sleep while it has this
+/// value.
 ///
 /// # Invariants
 ///
@@ -70,31 +77,32 @@ impl TxState<'_> {
         sent.wrapping_sub(unsafe { (*vvs).peer_fwd_cnt })
     }
 
-    /// Returns whether the transport has packets that it has not sent yet.
+    /// Returns whether there are bytes that were counted as sent and that the transport still has
+    /// to send.
     fn is_behind(&self) -> bool {
         // SAFETY: By the type invariant `vvs` is valid, and `tx_lock`, which protects the field, is
         // held.
         unsafe { (*self.vvs.as_ptr()).bytes_unsent != 0 }
     }
 
-    /// Decides whether a small packet of a stream is sent at once, and records that it is.
+    /// Decides whether a small packet of a stream is sent at once. If so, records the time and the
+    /// number of received bytes.
     ///
     /// A small packet that is not sent at once goes to the backlog, which merges small packets that
-    /// come soon after each other. A small packet is sent at once
+    /// come soon after each other. While the transport has unsent bytes, no small packet is sent at
+    /// once. Otherwise a small packet is sent at once in two cases:
     ///
-    /// * if it is the first in its jiffy; or
-    /// * if the peer has sent data since the last small packet that was sent at once. That packet
-    ///   was then a request, which the peer has answered, and this packet may be the next request.
-    ///
-    /// While the transport has unsent packets, no small packet is sent at once.
+    /// * No small packet has been sent at once in this jiffy.
+    /// * The peer has sent data since the last small packet that was sent at once. That packet may
+    ///   have been a request, and the data its answer. This packet may be the next request.
     pub(super) fn may_send_small_now(&mut self) -> bool {
         let vvs = self.vvs.as_ptr();
         // SAFETY: The kernel writes the word in one access.
         let now = unsafe { atomic_load(&raw mut bindings::jiffies, Relaxed) };
         // SAFETY: By the type invariant `vvs` is valid. C writes the word in one access.
         let consumed = unsafe { atomic_load(&raw mut (*vvs).fwd_cnt, Relaxed) };
-        // SAFETY: As above. The two words need not be of the same moment: any data that arrives
-        // changes their sum.
+        // SAFETY: As above. `rx_lock` is not held, so `fwd_cnt` and `buf_used` may be read at
+        // different moments. Then the sum can be wrong, which only sends or merges one packet more.
         let queued = unsafe { atomic_load(&raw mut (*vvs).buf_used, Relaxed) };
         let received = consumed.wrapping_add(queued);
 
@@ -111,7 +119,7 @@ impl TxState<'_> {
         true
     }
 
-    /// Counts `bytes` as sent.
+    /// Counts `bytes` as in flight, and as bytes that the transport still has to send.
     pub(super) fn add(&mut self, bytes: u32) {
         // SAFETY: By the type invariant `vvs` is valid, and `tx_lock`, which protects the field, is
         // held.

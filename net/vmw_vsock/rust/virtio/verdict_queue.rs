@@ -29,7 +29,7 @@ pub(crate) struct AwaitingVerdict<'a> {
 }
 
 impl<'a> AwaitingVerdict<'a> {
-    /// Returns the packet, without the bytes that the owner has read, and its slot in the queue.
+    /// Returns the packet and its slot. The packet does not have the bytes that the owner has read.
     pub(crate) fn into_parts(self) -> (SkBuff, QueueSlot<'a>) {
         (self.skb, self.slot)
     }
@@ -37,12 +37,13 @@ impl<'a> AwaitingVerdict<'a> {
 
 /// The packets that await their verdict, outside the receive queue.
 ///
-/// The counters of the receive queue still include them. Dropping the value puts the remaining
-/// packets back into the receive queue.
+/// The counters of the receive queue still include these packets. Dropping the value puts the
+/// remaining packets back into the receive queue.
 ///
 /// # Context
 ///
-/// Dropping it: the socket lock held. Does not sleep. Takes and releases `rx_lock`.
+/// Dropping it: process context. The caller holds the socket lock. Does not sleep. Takes and
+/// releases `rx_lock`.
 ///
 /// # Invariants
 ///
@@ -56,6 +57,12 @@ pub(crate) struct VerdictQueue<'a> {
 
 impl<'a> VerdictQueue<'a> {
     /// Takes all packets that await their verdict out of the receive queue of `vsk`.
+    ///
+    /// Takes none if the only one is a record that is known to be incomplete.
+    ///
+    /// # Context
+    ///
+    /// The caller holds the socket lock. Does not sleep. Takes and releases `rx_lock`.
     pub(super) fn new(vsk: &'a LockedVirtioSock<'a>) -> impl PinInit<Self> {
         // INVARIANT: There is no packet yet.
         pin_init!(VerdictQueue {
@@ -79,7 +86,7 @@ impl<'a> VerdictQueue<'a> {
                 rx.push_back(packet);
                 break;
             }
-            // INVARIANT: The packet comes before those that are there.
+            // INVARIANT: The packet was in front of those that `queue` has already.
             this.queue.as_mut().push_front(packet.into_skb());
         }
     }
@@ -90,10 +97,11 @@ impl<'a> VerdictQueue<'a> {
         Some(unsafe { Packet::from_skb(skb) })
     }
 
-    /// Takes the next packet or the next record, without the bytes that the owner has read.
+    /// Takes the next packet or the next record, and removes the bytes that the owner has read.
     ///
-    /// Taking these bytes off can fail for want of memory. Then the packet goes back to the receive
-    /// queue without a verdict, as the owner has begun to read it, and the next packet is returned.
+    /// Removing these bytes can fail if there is no memory. Such a packet goes back to the receive
+    /// queue without a verdict, because the owner has begun to read it. This function then returns
+    /// the packet after it.
     ///
     /// # Context
     ///
@@ -103,7 +111,7 @@ impl<'a> VerdictQueue<'a> {
     /// # Errors
     ///
     /// [`EMSGSIZE`] or [`EINVAL`] if the packets of a record cannot be joined in one buffer. The
-    /// record is gone then.
+    /// record is then dropped, and its credit is given back.
     pub(crate) fn next(mut self: Pin<&mut Self>) -> Option<Result<AwaitingVerdict<'a>>> {
         let vsk = self.vsk;
         loop {
@@ -129,11 +137,11 @@ impl<'a> VerdictQueue<'a> {
         }
     }
 
-    /// Takes the packets of the next record and joins them, so that a verdict is about a whole
+    /// Takes the packets of the next record and joins them, so that the verdict runs on the whole
     /// record.
     ///
-    /// If the end of the record has not arrived, puts its packets back into the receive queue and
-    /// returns [`None`]. Such a record is the last one.
+    /// If the end of the record has not arrived, puts the packets of the record back into the
+    /// receive queue and returns [`None`]. Only the last record can be incomplete.
     fn pop_record(mut self: Pin<&mut Self>) -> Option<Result<Packet>> {
         let mut record = self.as_mut().pop_front()?;
         let mut header = record.header();

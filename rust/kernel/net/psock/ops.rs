@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a protocol implements so that its sockets can be in a sockmap.
+//! The functions that a protocol implements so that its sockets can be in a sockmap.
 
 use crate::{
     net::{
@@ -17,12 +17,13 @@ use crate::{
 /// The part of sockmap support that differs between protocols.
 ///
 /// The protocol sets `psock_pass_in_place`: a packet that the verdict passes to its own socket
-/// stays in the protocol's own receive queue. So a receive works in a sockmap as it does outside.
+/// stays in the protocol's own receive queue. A receive from a socket in a sockmap can therefore be
+/// the same as from any other socket.
 pub trait SockmapOps {
     /// Decides whether a socket may enter a sockmap.
     ///
-    /// Core calls this when the socket enters a map, and again when the socket leaves a map that
-    /// had a program.
+    /// Core sockmap calls this when the socket enters a map. Core sockmap calls this again when the
+    /// socket leaves a map that had a program, and then ignores the answer.
     ///
     /// # Context
     ///
@@ -36,8 +37,8 @@ pub trait SockmapOps {
     ///
     /// # Safety
     ///
-    /// The caller must hold one of the locks named above. The state of `sk` must be one in which
-    /// the maps accept a socket, or must have been one when `sk` entered.
+    /// The caller must hold one of the locks named above. Core sockmap must accept the state of
+    /// `sk`, or must have accepted the state that `sk` had when it entered the map.
     unsafe fn may_enter(sk: &Sock) -> Result;
 
     /// Receives at most `len` bytes into `msg`, and returns how many bytes it received.
@@ -53,11 +54,11 @@ pub trait SockmapOps {
     /// The error that `recvmsg(2)` returns to user space.
     fn recvmsg(socket: &Socket, msg: Pin<&mut MsgHdr>, len: usize, flags: c_int) -> Result<usize>;
 
-    /// Sends bytes of a buffer that was redirected to the socket, and returns how many bytes it
-    /// sent, at least one.
+    /// Sends bytes of a buffer that was redirected to the socket, and returns the number of bytes
+    /// that were sent, which is at least one.
     ///
-    /// If the socket cannot take all of `data`, this sends as many bytes as it can take. With `all`
-    /// it sends none of them. A record is always sent as a whole or not at all.
+    /// If the socket cannot take all of `data`, sends as many bytes as the socket can take, or with
+    /// `all` none of them. A record is always sent as a whole or not at all.
     ///
     /// # Context
     ///
@@ -67,14 +68,16 @@ pub trait SockmapOps {
     /// # Errors
     ///
     /// - [`EAGAIN`] if the socket can take nothing at present. The protocol must call
-    ///   `sk_write_space` when it can.
-    /// - [`ENOMEM`] if an allocation fails. The caller tries again.
-    /// - [`EMSGSIZE`] if the socket can never take the data.
+    ///   `sk_write_space` when the socket can take bytes again.
+    /// - [`ENOMEM`] or [`ENOBUFS`] if there is no memory. The caller tries again.
+    /// - [`EMSGSIZE`] if the socket can never take the data. The caller drops the data, and ends
+    ///   the redirect if the socket is a stream.
     ///
     /// Any other error ends the redirect to this socket.
     ///
     /// # Safety
     ///
-    /// The socket must be in a sockmap, and must not leave it during the call.
+    /// [`Self::may_enter`] must have accepted the socket, and the socket must keep its psock during
+    /// the call. The socket may have left the sockmap before or during the call.
     unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Result<u32>;
 }

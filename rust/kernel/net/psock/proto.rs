@@ -43,14 +43,16 @@ type SendSkb =
 
 /// The `struct proto` that the sockets of a protocol have while they are in a sockmap.
 ///
-/// It is a copy of the protocol's own `struct proto`, the base, in which `close`, `recvmsg` and
-/// `sock_is_readable` are replaced. The copy is made again when the base changes. That happens if
-/// the base is in another module, which was unloaded and loaded again.
+/// It is a copy of the base, which is the protocol's own `struct proto`. In the copy, `close`,
+/// `recvmsg` and `sock_is_readable` are replaced. The copy is made again when the base changes: the
+/// base can be in another module, which was unloaded and loaded again.
 ///
 /// # Invariants
 ///
-/// - `base` is null, or points to the `struct proto` from which `prot` was last made.
-/// - `prot` is written only while `rebuild` is held, and before `base` is set to its origin.
+/// - `base` is null, or points to the `struct proto` from which `prot` was last made. While
+///   `rebuild` is held, `prot` may already be a copy of the next base.
+/// - `prot` is written only while `rebuild` is held, and before `base` is set to the
+///   `struct proto` from which `prot` was made.
 pub struct SockmapProto<T: SockmapOps, L: GlobalLockBackend + 'static> {
     prot: Opaque<bindings::proto>,
     base: Atomic<*mut bindings::proto>,
@@ -80,11 +82,11 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
         }
     }
 
-    /// Makes the replacement from `base`, unless it was last made from `base` already.
+    /// Makes the replacement of `base`, unless the present replacement was made from `base`.
     ///
     /// # Context
     ///
-    /// Any context. Does not sleep. Takes and releases the lock given to [`SockmapProto::new`].
+    /// Any context. Does not sleep. May take and release the lock given to [`SockmapProto::new`].
     ///
     /// # Safety
     ///
@@ -120,19 +122,19 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
 
     /// Replaces the `struct proto` of a socket that enters a sockmap, or restores it.
     ///
-    /// This is the protocol's `psock_update_sk_prot`. Core calls it when a socket enters a map, and
-    /// again when the socket leaves a map that had a program. Core calls it with `restore` when
-    /// the socket has left its last map.
+    /// This is the protocol's `psock_update_sk_prot`. Core sockmap calls it when a socket enters a
+    /// map, and again when the socket leaves a map that had a program. Core sockmap calls it with
+    /// `restore` when the socket gives up its psock.
     ///
     /// # Context
     ///
-    /// Any context but hard interrupt. Does not sleep. Takes and releases the lock given to
+    /// Any context but hard interrupt. Does not sleep. May take and release the lock given to
     /// [`SockmapProto::new`]. The caller holds the socket lock, its spinlock, or
     /// `sk_callback_lock`.
     ///
     /// # Errors
     ///
-    /// The error of [`SockmapOps::may_enter`]. With `restore` there is none.
+    /// The error of [`SockmapOps::may_enter`]. With `restore` the function does not fail.
     ///
     /// # Safety
     ///
@@ -158,16 +160,17 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
             return Ok(());
         }
 
-        // SAFETY: `sk` is valid for the duration of the call.
+        // SAFETY: By the safety requirements `sk` is valid. The caller keeps it valid during the
+        // call.
         let socket = unsafe { Sock::from_raw(sk) };
         // SAFETY: By the safety requirements the caller holds one of the locks. Core has checked
         // the state of the socket.
         unsafe { T::may_enter(socket) }?;
 
-        // SAFETY: By the safety requirements `base` may be passed, and the lock is initialised.
-        // `sk` keeps the module of `base` loaded.
+        // SAFETY: By the safety requirements `base` may be passed to `build()`, and the lock is
+        // initialised. `sk` keeps the module of `base` loaded.
         unsafe { self.build(base) };
-        // SAFETY: `psock` is valid by the safety requirements.
+        // SAFETY: `psock` is valid by the safety requirements, and `may_enter()` has accepted `sk`.
         unsafe { Self::set_send_skb(psock) };
         // SAFETY: `sk` is valid by the safety requirements. `prot` is complete and static.
         unsafe { bindings::sock_replace_proto(sk, self.prot.get()) };
@@ -201,15 +204,16 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
         unsafe { bindings::sock_replace_proto(sk, base) };
     }
 
-    /// Sets the function by which core sends a whole buffer to the socket of the psock.
+    /// Sets the function with which core sockmap sends redirected buffers to the socket of `psock`.
     ///
     /// # Safety
     ///
-    /// `psock` must be valid.
+    /// `psock` must be valid. [`SockmapOps::may_enter`] must have accepted its socket.
     unsafe fn set_send_skb(psock: *mut bindings::sk_psock) {
         let send_skb = Self::send_skb_callback as SendSkb;
-        // SAFETY: `psock` is valid. The backlog reads the field concurrently, as one word: it has
-        // the size of a pointer. It changes from null to this function, and never again.
+        // SAFETY: `psock` is valid. C code reads the field concurrently. The field has the size of
+        // a pointer, so it is read and written as one word. It changes from null to this function,
+        // and never again.
         unsafe {
             atomic_store(
                 (&raw mut (*psock).send_skb).cast::<*mut c_void>(),
@@ -229,8 +233,8 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
     ///
     /// # Safety
     ///
-    /// As for `sk_psock::send_skb`: `psock` must be valid, and its socket in a sockmap. `skb` must
-    /// be valid, must hold no redirect target, and nobody may change it during the call.
+    /// As for `sk_psock::send_skb`: `psock` must be valid during the call. `skb` must be valid, and
+    /// must not hold a redirect target. Nobody may change `skb` during the call.
     unsafe extern "C" fn send_skb_callback(
         psock: *mut bindings::sk_psock,
         skb: *mut bindings::sk_buff,
@@ -246,7 +250,8 @@ impl<T: SockmapOps, L: GlobalLockBackend> SockmapProto<T, L> {
             // SAFETY: By the safety requirements `skb` is valid, does not change, and holds no
             // redirect target.
             let data = unsafe { SkBuffSlice::from_raw(skb, off, len) }?;
-            // SAFETY: By the safety requirements the socket is in a sockmap during the call.
+            // SAFETY: `set_send_skb()` set this function after `may_enter()` had accepted the
+            // socket. The caller keeps the psock of the socket valid during the call.
             let sent = unsafe { T::send_skb(sk, data, all) }?;
             Ok(c_int::try_from(sent)?)
         })

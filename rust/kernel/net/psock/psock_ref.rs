@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Finds the psock of a socket, and keeps it.
+//! A counted reference to the psock of a socket.
 
 use crate::{
     bindings,
@@ -18,8 +18,12 @@ use core::ptr::NonNull;
 
 /// A counted reference to the psock of a socket: the socket keeps its psock while this value lives.
 ///
-/// Dropping the last reference restores the proto of the socket, and takes `sk_callback_lock` for
-/// that. So the lock must not be held when a value is dropped; the socket lock may be held.
+/// Dropping the last reference restores the proto of the socket.
+///
+/// # Context
+///
+/// Dropping it: any context but hard interrupt. Does not sleep. May take and release
+/// `sk_callback_lock`, which the caller must not hold. The caller may hold the socket lock.
 ///
 /// # Invariants
 ///
@@ -45,8 +49,10 @@ impl<'a> PsockRef<'a> {
         NonNull::new(psock).map(|psock| Self { psock, sk })
     }
 
-    /// Calls the `sk_data_ready` that the socket had before a verdict replaced it: it wakes the
-    /// readers.
+    /// Wakes the readers of the socket.
+    ///
+    /// Sockmap replaces `sk_data_ready` of a socket that has a verdict program. This function calls
+    /// the `sk_data_ready` that the socket had before.
     ///
     /// # Context
     ///
@@ -56,7 +62,7 @@ impl<'a> PsockRef<'a> {
     /// [`include/linux/skmsg.h`](srctree/include/linux/skmsg.h)
     #[inline]
     pub fn data_ready(&self) {
-        // SAFETY: By the type invariant both are live, and the psock is that of the socket.
+        // SAFETY: By the type invariant the socket and the psock are live, and belong together.
         unsafe { bindings::sk_psock_data_ready(self.sk.as_raw(), self.psock.as_ptr()) };
     }
 }
@@ -65,7 +71,7 @@ impl Drop for PsockRef<'_> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: By the type invariant this value holds a reference to the psock of `sk`. The
-        // reference goes with the value.
+        // value is not used afterwards.
         unsafe { bindings::sk_psock_put(self.sk.as_raw(), self.psock.as_ptr()) };
     }
 }

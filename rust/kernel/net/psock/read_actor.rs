@@ -16,7 +16,8 @@ use core::ptr::NonNull;
 
 /// The function that runs the verdict on a packet, for one socket and in one context.
 ///
-/// The value belongs to the context in which C code called `read_skb`, and cannot leave it.
+/// The value belongs to the context in which C code called `read_skb`, and cannot be sent to
+/// another thread.
 ///
 /// # Invariants
 ///
@@ -42,8 +43,8 @@ impl<'a> ReadActor<'a> {
     /// # Safety
     ///
     /// The function must consume each buffer that it is given, unless it returns
-    /// `SK_PSOCK_IN_PLACE`. It must be allowed to call the function for `sk` from the current
-    /// context during `'a`, with the locks held that the caller of `read_skb` holds.
+    /// `SK_PSOCK_IN_PLACE`. The current context must be one in which the function may be called for
+    /// `sk` during `'a`. That includes the locks that the caller of `read_skb` holds.
     #[inline]
     pub unsafe fn from_raw(sk: &'a Sock, actor: bindings::skb_read_actor_t) -> Result<Self> {
         // INVARIANT: The safety requirements are the invariants.
@@ -58,7 +59,7 @@ impl<'a> ReadActor<'a> {
     /// socket.
     ///
     /// Only a protocol that sets `psock_pass_in_place` gets a packet back. In all other cases the
-    /// packet is consumed: it is dropped, or sent or queued to another socket.
+    /// actor consumes the packet: it drops the packet, sends it, or queues it to a socket.
     ///
     /// The verdict may change and reallocate the contents, and may use the control block. It may
     /// also look at `skb->sk`, so this function sets `skb->sk` to the actor's socket if it is null.
@@ -69,7 +70,8 @@ impl<'a> ReadActor<'a> {
     /// The caller must not hold a spinlock.
     #[inline]
     pub fn hand_over(&self, mut skb: SkBuff) -> Option<SkBuff> {
-        // This fails only if the socket is being freed. Nobody can read the packet then.
+        // This fails only if the socket is being freed. Then nobody can read the packet, so drop
+        // the packet.
         skb.set_owner_sk_safe(self.sk).ok()?;
         let skb = skb.into_raw();
         // SAFETY: By the type invariant the actor may be called here with this socket. The buffer

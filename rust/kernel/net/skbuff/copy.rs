@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Makes a new buffer from a slice: copies few bytes, and shares the pages of many.
+//! Makes a new buffer from a slice: copies a small slice, and shares the pages of a large one.
 
 use super::{
     owned::atomic_flags,
@@ -27,10 +27,11 @@ const LINEAR_MAX: u32 = 3 * PAGE_SIZE as u32;
 impl SkBuffSlice<'_> {
     /// Makes a buffer with the bytes of the slice, and with `headroom` free bytes before them.
     ///
-    /// The bytes are either all in the linear part of the new buffer or all in fragments. With
-    /// `share`, the new buffer refers to the pages of this one where copying would cost more. It
-    /// then has fragments in common with this buffer, or a clone of this buffer in its fragment
-    /// list, and its user must only read the bytes.
+    /// The bytes are either all in the linear part of the new buffer or all in fragments.
+    ///
+    /// With `share`, the new buffer refers to the pages of the old one if copying would cost more.
+    /// The new buffer then has fragments in common with the old buffer, or has a clone of the old
+    /// buffer in its fragment list. Its user must only read the bytes.
     ///
     /// # Context
     ///
@@ -51,7 +52,7 @@ impl SkBuffSlice<'_> {
         part.to_flat_skb(headroom, share && part.is_shareable())
     }
 
-    /// Returns whether another buffer may refer to the page fragments of this one.
+    /// Returns whether another buffer may refer to the page fragments of the slice's buffer.
     fn is_shareable(&self) -> bool {
         // SAFETY: The buffer is valid by the type invariant.
         let zerocopy = !unsafe { bindings::skb_zcopy(self.as_raw()) }.is_null();
@@ -60,7 +61,7 @@ impl SkBuffSlice<'_> {
         !zerocopy && readable
     }
 
-    /// Does [`Self::to_skb`] for a new buffer without a fragment list.
+    /// Makes the new buffer of [`Self::to_skb`], without a fragment list.
     ///
     /// `share` may only be set if [`Self::is_shareable`] is true.
     fn to_flat_skb(self, headroom: u32, share: bool) -> Result<SkBuff> {
@@ -93,7 +94,7 @@ impl SkBuffSlice<'_> {
         Ok(skb)
     }
 
-    /// Makes a buffer whose data is a clone of this whole buffer, so that no byte is copied.
+    /// Makes a buffer whose fragment list is a clone of the slice's whole buffer. Copies no bytes.
     fn wrap(&self, headroom: u32) -> Result<SkBuff> {
         let skb = SkBuff::alloc(headroom, 0, 0)?;
         // SAFETY: By the type invariant the buffer is valid and may be cloned. The flags do not let
@@ -110,12 +111,12 @@ impl SkBuffSlice<'_> {
         // SAFETY: The clone is valid.
         let clone_truesize = unsafe { (*clone).truesize };
         let truesize = skb.truesize().saturating_add(clone_truesize);
-        // SAFETY: The new buffer is valid, and occupies the memory of the clone, too.
+        // SAFETY: The new buffer is valid, and owns the memory of the clone, too.
         unsafe { (*skb.as_raw()).truesize = truesize };
         Ok(skb)
     }
 
-    /// Copies bytes from the start of the slice to the fragments of `skb`, until these are full.
+    /// Fills the fragments of `skb` with the first bytes of the slice.
     fn copy_to_frags(&self, skb: &mut SkBuff) -> Result {
         let mut at = self.offset();
         // SAFETY: `skb` is valid, and keeps its fragments during the loop.
@@ -134,10 +135,11 @@ impl SkBuffSlice<'_> {
         Ok(())
     }
 
-    /// Lets `skb` refer to the page fragments that hold the bytes from byte `at` of the buffer to
+    /// Lets `skb` refer to page fragments of the slice's buffer: those with the bytes from `at` to
     /// the end of the slice.
     ///
-    /// [`Self::is_shareable`] must be true, and `at` must not be in the linear part.
+    /// `at` is an offset in the slice's buffer, and must not be in the linear part.
+    /// [`Self::is_shareable`] must be true.
     ///
     /// # Errors
     ///
@@ -145,7 +147,7 @@ impl SkBuffSlice<'_> {
     /// - [`EINVAL`] if the fragments hold fewer bytes than the buffer's length says.
     fn share_frags(&self, skb: &mut SkBuff, mut at: u32) -> Result {
         let end = self.offset() + self.len();
-        // The flag makes whoever would write to the pages copy them first.
+        // The flag says that the pages are shared. Code that would write to them copies them first.
         // SAFETY: `skb` is valid and has no clone, so that nobody else uses its shared info.
         unsafe { (*skb.shinfo()).flags |= bindings::SKBFL_SHARED_FRAG as u8 };
         let mut frag_start = self.head_len();

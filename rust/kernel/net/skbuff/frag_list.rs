@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Joins buffers without copying: the data of one continues in the buffers of its fragment list.
+//! Joins buffers without copying: appends buffers to the fragment list of the first one.
 
 use super::{
     SkBuff,
@@ -24,13 +24,14 @@ impl SkBuff {
     ///   count.
     /// - [`EINVAL`] if one of the buffers has a fragment list already.
     ///
-    /// After an error, some buffers of the queue can be in the list of this one, the rest is in the
-    /// queue, and the buffer that caused the error is freed if it came from the queue.
+    /// After an error, this buffer has the buffers of the queue before the one that caused the
+    /// error, and the queue has the buffers after it. The buffer that caused the error is freed,
+    /// unless it is this one.
     ///
     /// # Safety
     ///
-    /// This buffer must share its head with no clone. It must not be charged to a socket: the
-    /// buffer grows, and the charge would not grow with it.
+    /// This buffer must not share its head with a clone. This buffer must not be charged to a
+    /// socket, because `truesize` grows and the charge does not.
     pub unsafe fn append_frags(&mut self, mut others: Pin<&mut SkBuffQueue>) -> Result {
         // SAFETY: By the type invariant the buffer is valid, and so is its shared info.
         let mut end = unsafe { &raw mut (*self.shinfo()).frag_list };
@@ -67,7 +68,7 @@ impl SkBuff {
         Ok(())
     }
 
-    /// Returns whether other buffers hold a part of the data.
+    /// Returns whether the buffer has a fragment list.
     fn has_frag_list(&self) -> bool {
         // SAFETY: By the type invariant the buffer is valid, and so is its shared info.
         !unsafe { (*self.shinfo()).frag_list }.is_null()

@@ -22,7 +22,7 @@ mod tests {
     /// `paged` bytes in fragments.
     fn filled(from: u32, linear: u32, paged: u32) -> SkBuff {
         let skb = SkBuff::alloc(0, linear, paged).unwrap();
-        // `skb_put()` wants a buffer without fragments, so their bytes are hidden from it.
+        // `skb_put()` accepts only a buffer without bytes in fragments, so hide these bytes.
         // SAFETY: The buffer is valid, and its length was `paged`.
         unsafe { (*skb.as_raw()).len -= paged };
         // SAFETY: As above.
@@ -61,7 +61,7 @@ mod tests {
         unsafe { SkBuffSlice::from_raw(skb.as_raw(), offset, len) }
     }
 
-    /// Joins `PARTS` buffers: all but the first are in the fragment list of the first.
+    /// Makes `PARTS` buffers, and appends all but the first to the fragment list of the first.
     fn joined(linear: u32, paged: u32) -> SkBuff {
         const PARTS: u32 = 3;
         let mut skb = filled(0, linear, paged);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A socket buffer that Rust code owns: how it is allocated, measured, shortened and freed.
+//! Allocates, measures, shortens and frees a socket buffer that Rust code owns.
 
 use crate::{
     alloc::flags::{
@@ -17,10 +17,14 @@ use core::{
     ptr::NonNull, //
 };
 
-/// A socket buffer that this code owns alone, and that is in no queue.
+/// A socket buffer to which only this value has a reference, and which is in no queue.
 ///
 /// Dropping the value frees the buffer and counts the packet as dropped. [`SkBuff::into_raw`] gives
-/// the buffer to C code. A buffer cannot be used after either, and cannot be leaked by accident.
+/// the buffer to C code. After either, the compiler refuses each use of the value.
+///
+/// # Context
+///
+/// Dropping it: any context but hard interrupt. Does not sleep. Calls the destructor of the buffer.
 ///
 /// # Invariants
 ///
@@ -179,8 +183,10 @@ impl SkBuff {
         })
     }
 
-    /// Allocates a buffer with room for `headroom` bytes and for `linear` bytes of data in its
-    /// linear part, and with `paged` bytes of data in page fragments.
+    /// Allocates a buffer with `paged` bytes of data in page fragments.
+    ///
+    /// The linear part has no data. It has `headroom` free bytes before the data, and room for
+    /// `linear` bytes of data.
     ///
     /// The buffer's length is `paged`. The content of the fragments is not initialised.
     ///
@@ -209,7 +215,7 @@ impl SkBuff {
         };
         // INVARIANT: The buffer is new: it is valid, in no queue, and nobody else refers to it.
         let skb = Self(NonNull::new(skb).ok_or(ENOMEM)?);
-        // SAFETY: The buffer has no linear data, and room for `headroom` bytes of it.
+        // SAFETY: The linear part is empty, and has room for `headroom` bytes.
         unsafe { bindings::skb_reserve(skb.as_raw(), headroom as c_int) };
         // SAFETY: The buffer is valid and its fragments hold `paged` bytes. The allocation has
         // counted them in `truesize`.
@@ -223,8 +229,8 @@ impl SkBuff {
 impl Drop for SkBuff {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the buffer is valid, and the only reference goes with this
-        // value.
+        // SAFETY: By the type invariant the buffer is valid and this value has the only reference.
+        // The value is not used afterwards.
         unsafe { bindings::kfree_skb(self.as_raw()) };
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The owner of a socket buffer: what `skb->sk` and `skb->destructor` hold, and how it is released.
+//! The owner of a socket buffer: `skb->sk` refers to it, and `skb->destructor` releases it.
 
 use super::SkBuff;
 
@@ -19,7 +19,7 @@ use core::ptr::{
 /// A value that a buffer holds, and drops when the buffer is freed or gets another owner.
 ///
 /// The value is stored as a reference to a socket and a number. A buffer has room for these two, so
-/// giving it an owner needs no memory and cannot fail for lack of it.
+/// setting the owner of a buffer does not allocate memory.
 pub trait SkBuffOwner: Send + 'static {
     /// Splits the value into the two parts that the buffer stores.
     ///
@@ -70,9 +70,10 @@ impl SkBuff {
         }
     }
 
-    /// Charges the buffer's memory to the send buffer of `sk` until the buffer is freed.
+    /// Makes `sk` the owner of the buffer, and charges the buffer's memory to the send buffer of
+    /// `sk` until the buffer is freed or gets another owner.
     ///
-    /// `sk` replaces the owner that the buffer had.
+    /// Drops the owner that the buffer had.
     ///
     /// # Context
     ///
@@ -85,9 +86,9 @@ impl SkBuff {
         unsafe { bindings::skb_set_owner_w(self.as_raw(), sk.as_raw()) };
     }
 
-    /// Gives the buffer an owner, which replaces the one that it had.
+    /// Gives the buffer an owner, and drops the owner that the buffer had.
     ///
-    /// `skb->sk` is the socket of `owner` from then on.
+    /// Sets `skb->sk` to the socket of `owner`.
     ///
     /// # Context
     ///
@@ -95,8 +96,9 @@ impl SkBuff {
     ///
     /// # Errors
     ///
-    /// `owner` itself, if the buffer holds pages of user space (`MSG_ZEROCOPY`) or has clones. Such
-    /// a buffer uses the field that would hold the owner's number, or shares it with its clones.
+    /// `owner` itself, if the buffer holds pages of user space (`MSG_ZEROCOPY`) or has clones. A
+    /// zerocopy buffer uses the field that would hold the number of the owner. A cloned buffer
+    /// shares that field with its clones.
     ///
     /// # Safety
     ///
@@ -124,7 +126,7 @@ impl SkBuff {
         Ok(())
     }
 
-    /// Takes the owner back, and leaves the buffer without one.
+    /// Takes the owner back, and leaves the buffer without an owner.
     ///
     /// Returns [`None`] if the buffer has no owner.
     ///
@@ -139,7 +141,7 @@ impl SkBuff {
         // SAFETY: The buffer is valid by the type invariant.
         let sk = NonNull::new(unsafe { (*self.as_raw()).sk })?;
         // SAFETY: By the type invariant the buffer is valid and this value has the only reference.
-        // The destructor, which uses the field, is removed below.
+        // The destructor uses the field, and is removed below.
         unsafe { (*self.as_raw()).sk = ptr::null_mut() };
         self.set_destructor(None);
         // SAFETY: The shared info is valid. By the safety requirements `set_owner()` wrote the
@@ -154,7 +156,8 @@ impl SkBuff {
 
     fn set_destructor(&mut self, destructor: Option<unsafe extern "C" fn(*mut bindings::sk_buff)>) {
         // SAFETY: By the type invariant the buffer is valid and this value has the only reference.
-        // The union's other members belong to buffers in a TCP queue, and this one is in no queue.
+        // In the union, the destructor overlaps only `tcp_tsorted_anchor`, which buffers in a TCP
+        // queue use. This buffer is in no queue.
         unsafe {
             (*self.as_raw())
                 .__bindgen_anon_3

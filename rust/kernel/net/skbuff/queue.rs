@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A queue of socket buffers: one that C code protects with a lock, or one that Rust code owns.
+//! A queue of socket buffers, which either C code protects with a lock or Rust code owns.
 
 use super::SkBuff;
 
@@ -12,10 +12,15 @@ use crate::{
 
 use core::ptr::NonNull;
 
-/// A queue of socket buffers that only the holder of a reference uses.
+/// A queue of socket buffers, without a lock of its own.
 ///
-/// The queue takes no lock of its own: a mutable reference to it exists only while the caller holds
-/// the lock that protects the queue, or owns the queue. Dropping the queue frees its buffers.
+/// A mutable reference to the queue exists only while the caller owns the queue, or holds the lock
+/// that protects the queue. Dropping the queue frees its buffers.
+///
+/// # Context
+///
+/// Dropping it: any context but hard interrupt. Does not sleep. Calls the destructors of the
+/// buffers.
 ///
 /// # Invariants
 ///

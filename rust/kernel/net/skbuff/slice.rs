@@ -155,9 +155,9 @@ impl SkBuffSlice<'_> {
         })
     }
 
-    /// Returns these bytes as a slice of the one buffer in the fragment list that has all of them.
+    /// Returns the same bytes as a slice of a buffer in the fragment list.
     ///
-    /// Returns [`None`] if there is no such buffer.
+    /// Returns [`None`] if no buffer in the fragment list has all of the bytes.
     pub(super) fn in_list(&self) -> Option<Self> {
         let mut start = self.own_len();
         for skb in self.list() {

@@ -9,8 +9,8 @@ use crate::prelude::*;
 
 /// A spinlock that disables softirqs on the local CPU while it is held.
 ///
-/// It protects data that process context and softirqs share. Most locks of the network stack are of
-/// this kind. [`Lock::from_raw`] makes a reference to a lock that C code owns.
+/// Such a lock protects data that process context and softirqs share. Many locks of the network
+/// stack are of this kind. [`Lock::from_raw`] makes a reference to a lock that C code owns.
 ///
 /// # Context
 ///
