@@ -36,8 +36,8 @@ use super::{
     },
 };
 
-/// The largest size of a small packet, in bytes. Core sockmap merges packets of a stream up to this
-/// size.
+/// The largest size of a small packet, in bytes. Core sockmap merges only packets of a stream that
+/// are not larger than this.
 const SMALL_PACKET: u32 = 4096;
 
 impl VirtioSock<'_> {
