@@ -48,10 +48,10 @@ const GLOBAL: &str = "Options of all verbs";
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
-    /// Keep all that is built in DIR [default: $XDG_CACHE_HOME/vsock-sockmap]
+    /// Keep tools, kernel source, kernels and logs in DIR [default: $XDG_CACHE_HOME/vsock-sockmap]
     #[arg(long, global = true, value_name = "DIR", help_heading = GLOBAL)]
     cache: Option<PathBuf>,
-    /// Use your kernel tree DIR, such as a net-next checkout, instead of the base; it is only read
+    /// Use your kernel tree DIR instead of the kit's kernel source; the kit only reads DIR
     #[arg(long, global = true, value_name = "DIR", help_heading = GLOBAL)]
     source: Option<PathBuf>,
     #[command(subcommand)]
@@ -62,7 +62,7 @@ struct Cli {
 enum Verb {
     /// Get the tools and the kernel source
     Setup,
-    /// Make the work tree: the kernel source with overlay files and patches
+    /// Make the work tree: the kernel source with the new files and the patches of the series
     Apply,
     /// Build a kernel and print the path of its image
     Build(FlavourArgs),
@@ -72,13 +72,13 @@ enum Verb {
     Test(test::Args),
     /// Run random operations on vsock sockets and sockmaps, on a kernel with debugging options
     Stress(stress::Args),
-    /// Compare socat, C sockmap and Rust sockmap as they send UNIX datagrams of a guest to its host
+    /// Send UNIX datagrams of a guest to its host, and compare socat, C sockmap and Rust sockmap
     Demo(demo::Args),
     /// Measure throughput and latency of redirects, a copy loop, socat and a direct sender
     Bench(bench::Args),
     /// Write the series as mails for `git send-email`
     Series(series::Args),
-    /// Check style, lints, and that the series is complete
+    /// Check style, lints, spelling and documentation, and that the series is complete
     Check(check::Args),
 }
 

@@ -19,16 +19,17 @@ use crate::suites::selftests::{self, faults, results};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The seed of all random decisions; the same seed makes the same ones [default: a new one]
+    /// Set the seed: runs with the same seed make the same random decisions [default: a new one]
     #[arg(long)]
     pub seed: Option<u64>,
-    /// How many seconds it runs
+    /// Run for S seconds
     #[arg(long, value_name = "S", default_value_t = 60)]
     pub time: u64,
-    /// Let allocations fail: one in 50 to 99, depending on the seed
+    /// Let allocations fail: one of every N, where the seed chooses N from 50 to 99
     #[arg(long)]
     pub faults: bool,
-    /// Run our selftests with allocations that fail instead; each run has a seed that is higher by 1
+    /// Run the selftests of this series with failing allocations instead, again and again until the
+    /// time is over; each run adds 1 to the seed
     #[arg(long)]
     pub selftests: bool,
 }

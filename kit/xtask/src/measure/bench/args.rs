@@ -7,10 +7,10 @@ use crate::kernel::build::Bed;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The test bed, which is the kind of machine that the kernel boots on
+    /// Choose the test bed: a kind of machine that the kernel boots on
     #[arg(long, value_enum, default_value = "um")]
     pub bed: Bed,
-    /// From which kind of socket to which
+    /// Measure these paths, each from one kind of socket to another
     #[arg(
         long,
         value_delimiter = ',',
@@ -18,23 +18,23 @@ pub struct Args {
                          vsock-to-unix-stream,vsock-to-tcp,vsock-to-vsock"
     )]
     pub paths: Vec<String>,
-    /// How many bytes each write has
+    /// Measure writes of these sizes, in bytes
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "64,512,4096,65536,262144"
     )]
     pub sizes: Vec<usize>,
-    /// How many connections move bytes at the same time
+    /// Move bytes over this many connections at the same time
     #[arg(long, value_delimiter = ',', default_value = "1")]
     pub connections: Vec<usize>,
-    /// How many measurements each median is of
+    /// Measure each value this many times; the report shows the median
     #[arg(long, default_value_t = 6)]
     pub rounds: u32,
-    /// How many round trips of 64 bytes each round has; 0 leaves them out
+    /// Measure this many round trips of 64 bytes in each round; 0 leaves them out
     #[arg(long, default_value_t = 500)]
     pub trips: usize,
-    /// How many milliseconds the copy loop runs in a measurement [default: 200, or 1000 on an
+    /// Run the copy loop for MS milliseconds in each measurement [default: 200, or 1000 on an
     /// emulated machine]
     ///
     /// The other arms move as many bytes as the copy loop does in that time.

@@ -7,11 +7,11 @@ use super::arm::Arm;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// How much the guest sends through each arm
+    /// Send this much data through each arm
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub bytes: ByteSize,
-    /// The arms, which are ways to move the bytes: directly (the sender speaks vsock itself), or
-    /// through socat, the C sockmap or the Rust sockmap
+    /// Compare these arms, which are ways to move the bytes: directly (the sender speaks vsock
+    /// itself), or through socat, the C sockmap or the Rust sockmap
     #[arg(
         long,
         value_enum,

@@ -6,9 +6,9 @@ use clap::ValueEnum;
 /// A test bed, which is the kind of machine that the kernel boots on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TestBed {
-    /// User-Mode Linux, with the Rust version: KUnit and our selftest
+    /// User-Mode Linux, with the Rust version: KUnit and the selftest of this series
     Um,
-    /// x86_64 in QEMU, with both versions: upstream's sockmap selftests and ours
+    /// x86_64 in QEMU, with both versions: Linux's sockmap selftests and that of this series
     Qemu,
 }
 
@@ -27,10 +27,11 @@ pub struct Args {
     /// These names are searched too:
     ///   vsock_test, vsock_perf, socat         vsock_test in a map, which runs all three
     ///   stress, stress with faults            the stress program
-    ///   selftests with allocations that fail  our selftests in their error paths
+    ///   selftests with allocations that fail  the selftest of this series, in its error paths
     ///
     /// Two values are special, and run what no other `test` runs:
-    ///   vmtest      upstream's vmtest.sh with our selftest, which needs root and most of an hour
+    ///   vmtest      Linux's vmtest.sh with the selftest of this series; needs root and takes most
+    ///               of an hour
     ///   vsock_test  without --bed: vsock_test in a map with both versions, and each case in its
     ///               own guest
     #[arg(verbatim_doc_comment)]
