@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
@@ -90,9 +91,16 @@ pub fn patches(repo: &Path) -> Result<Vec<PathBuf>> {
     let order: Order = toml::from_str(&order).with_context(|| format!("correct {MANIFEST}"))?;
     let mut patches = Vec::new();
     for Named { name } in order.series {
-        // A checkout that `Manifest::checkout` made can lack the last series.
-        let Ok(entries) = fs::read_dir(repo.join("series").join(name)) else {
-            continue;
+        let folder = repo.join("series").join(name);
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            // A checkout that `Manifest::checkout` made can lack the last series.
+            Err(error) if error.kind() == ErrorKind::NotFound && !repo.join("kit").exists() => {
+                continue
+            }
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", folder.display()))
+            }
         };
         let mut of_series = Vec::new();
         for entry in entries {

@@ -254,7 +254,7 @@ fn copy_selftests(env: &Env, root: &ToolRoot, tree: &Tree, to: &Path) -> Result<
     let mut copy = root.command(&tree.path, "rsync");
     copy.arg("-a");
     copy.arg(format!("--include=/prog_tests/{OURS}_*.c"));
-    copy.arg(format!("--include=/progs/test_{OURS}.c"));
+    copy.arg(format!("--include=/progs/*{OURS}*.c"));
     copy.args(["--exclude=/prog_tests/*.c", "--exclude=/progs/*.c"]);
     copy.arg(format!("{SELFTESTS}/")).arg(to);
     step::run(env, "copy the selftests", copy)

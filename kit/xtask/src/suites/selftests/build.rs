@@ -57,6 +57,7 @@ const BUSY: &str = "make-is-running";
 pub fn ensure(env: &Env, root: &ToolRoot, tree: &Tree, image: Option<&Image>) -> Result<PathBuf> {
     let types = tempfile::NamedTempFile::new_in(&env.logs)?.into_temp_path();
     let ours = [OUR_TESTS, &[OUR_HELPERS]].concat();
+    no_test_is_missing(&tree.files, &ours)?;
     let (tests, kind) = match image {
         Some(image) => {
             dump_btf(root, image, &types)?;
@@ -85,6 +86,20 @@ pub fn ensure(env: &Env, root: &ToolRoot, tree: &Tree, image: Option<&Image>) ->
     Ok(done.join("test_progs"))
 }
 
+/// Fails if the tree has a test of this series that is not in the list of tests to run.
+fn no_test_is_missing(files: &[String], ours: &[&str]) -> Result<()> {
+    let tests = format!("{SELFTESTS}/prog_tests/");
+    for file in files {
+        let name = file
+            .strip_prefix(&tests)
+            .and_then(|file| file.strip_suffix(".c"));
+        if let Some(name) = name.filter(|name| !ours.contains(name)) {
+            bail!("{file} would not run; add {name} to OUR_TESTS in suites/selftests/names.rs");
+        }
+    }
+    Ok(())
+}
+
 /// A `test_progs` that is to be built.
 struct Job<'a> {
     env: &'a Env,
@@ -108,6 +123,7 @@ impl Job<'_> {
             .add(&self.root.key)
             .add(&tree.source.key)
             .add(self.kind)
+            .add(self.tests.join(" "))
             .add(sha256_file(self.types)?);
         if tree.source.of_user {
             key = key.add(&tree.key);
@@ -186,4 +202,21 @@ fn refresh(new: &Path, kept: &Path) -> Result<()> {
         fs::copy(new, kept)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_test_of_the_tree_runs() {
+        let files = [
+            format!("{SELFTESTS}/prog_tests/vsock_sockmap_recv.c"),
+            format!("{SELFTESTS}/prog_tests/vsock_sockmap_helpers.h"),
+            format!("{SELFTESTS}/progs/test_vsock_sockmap.c"),
+        ];
+        no_test_is_missing(&files, &["vsock_sockmap_recv"]).unwrap();
+        let error = no_test_is_missing(&files, &["vsock_sockmap_eof"]).unwrap_err();
+        assert!(error.to_string().contains("vsock_sockmap_recv"), "{error}");
+    }
 }

@@ -30,10 +30,8 @@ pub struct Args {
     ///   selftests with allocations that fail  the selftest of this series, in its error paths
     ///
     /// Two values are special, and run what no other `test` runs:
-    ///   vmtest      Linux's vmtest.sh with the selftest of this series; needs root and takes most
-    ///               of an hour
-    ///   vsock_test  without --bed: vsock_test in a map with both versions, and each case in its
-    ///               own guest
+    ///   vmtest           upstream's vmtest.sh with our selftest; needs root and most of an hour
+    ///   vsock_test_both  vsock_test in a map with both versions, each case in its own guest
     #[arg(verbatim_doc_comment)]
     pub filter: Option<String>,
 }

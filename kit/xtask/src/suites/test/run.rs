@@ -35,8 +35,7 @@ pub fn run(env: &Env, args: Args) -> Result<()> {
                 tally.say_ours("vmtest", &case);
             }
         }
-        // The second is an alias.
-        (Some("vsock_test"), None) | (Some("oracle"), _) => vsock_test::with_both(env, &mut tally)?,
+        (Some("vsock_test_both"), _) => vsock_test::with_both(env, &mut tally)?,
         _ => run_suites(env, &args, &mut tally)?,
     }
     tally.close()

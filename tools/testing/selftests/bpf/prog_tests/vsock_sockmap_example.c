@@ -61,7 +61,7 @@ static int pass_ends(int a, int b)
 
 		for (i = 0; i < 2; i++) {
 			/* The connection, or the redirect to it, has failed */
-			if (ends[i].revents & POLLERR)
+			if (ends[i].revents & (POLLERR | POLLNVAL))
 				return -1;
 
 			if (ends[i].revents & ends[i].events & POLLRDHUP) {

@@ -319,12 +319,12 @@ void expect_errno(int fd, int flags, int err, const char *name)
 }
 
 /* Waits until a counter of the BPF program has come to a value */
-bool expect_count(const __u64 *count, __u64 want, const char *name)
+bool expect_count_within(const __u64 *count, __u64 want, unsigned int ms,
+			 const char *name)
 {
 	u64 start = get_time_ns();
 
-	while (READ_ONCE(*count) < want &&
-	       elapsed_ms(start) < LIMIT_SEC * 1000)
+	while (READ_ONCE(*count) < want && elapsed_ms(start) < ms)
 		usleep(1000);
 	return ASSERT_EQ(READ_ONCE(*count), want, name);
 }

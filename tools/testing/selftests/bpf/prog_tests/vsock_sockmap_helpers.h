@@ -169,7 +169,8 @@ void teardown_redir(struct test_vsock_sockmap *skel, int in[2], int out[2]);
 bool expect_bytes(int fd, const char *want, size_t len);
 bool expect_record(int fd, const char *want, size_t len);
 void expect_errno(int fd, int flags, int err, const char *name);
-bool expect_count(const __u64 *count, __u64 want, const char *name);
+bool expect_count_within(const __u64 *count, __u64 want, unsigned int ms,
+			 const char *name);
 bool wait_inq(int fd, int want);
 ssize_t recv_alarm(int fd, void *buf, size_t len, unsigned int ms);
 
@@ -184,6 +185,13 @@ bool send_greeting(int from, int to);
 size_t send_until_full(int fd, size_t pos);
 size_t send_until_full_for(int fd, size_t pos, unsigned int ms);
 bool read_sequence(int fd, size_t pos, size_t len);
+
+/* Waits until a program has counted up to a number */
+static inline bool expect_count(const __u64 *count, __u64 want,
+				const char *name)
+{
+	return expect_count_within(count, want, LIMIT_SEC * 1000, name);
+}
 
 static inline u64 elapsed_ms(u64 start)
 {

@@ -268,7 +268,8 @@ static const struct subtest subtests[] = {
 	  .arg = true },
 };
 
-void test_vsock_sockmap_monitor(void)
+/* Alone: the monitor sees all vsock packets of the system */
+void serial_test_vsock_sockmap_monitor(void)
 {
 	run_subtests(subtests, ARRAY_SIZE(subtests));
 }

@@ -199,7 +199,8 @@ static void test_redirect_beside_owner(const struct subtest_args *args)
 	settimeo(in[1], LIMIT_SEC * 1000);
 	skel->bss->redirect = false;
 	xsend(in[1], buf, BUF_SIZE, 0);
-	expect_count(&skel->bss->passed, BUF_SIZE, "passed");
+	expect_count_within(&skel->bss->passed, BUF_SIZE, AT_ONCE_MS,
+			    "passed");
 	skel->bss->redirect = true;
 	for (i = 0; i < COUNT; i++) {
 		if (!ASSERT_EQ(send(in[1], buf, BUF_SIZE, 0), BUF_SIZE,
@@ -239,7 +240,8 @@ static void test_redirect_beside_stalled(const struct subtest_args *args)
 	settimeo(in[1], LIMIT_SEC * 1000);
 	send_until_full(out[0], 0);
 	xsend(in[1], buf, BUF_SIZE, 0);
-	expect_count(&skel->bss->passed, BUF_SIZE, "redirected");
+	expect_count_within(&skel->bss->passed, BUF_SIZE, AT_ONCE_MS,
+			    "redirected");
 	skel->bss->target_key = 1;
 	for (i = 0; i < 2 * COUNT; i++) {
 		if (!ASSERT_EQ(send(in[1], buf, BUF_SIZE, 0), BUF_SIZE,

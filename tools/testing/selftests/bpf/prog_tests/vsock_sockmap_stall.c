@@ -433,7 +433,8 @@ static const struct subtest subtests[] = {
 	{ "stalled target: broken", test_stall_broken, .redirs = tcp_redirs },
 };
 
-void test_vsock_sockmap_stall(void)
+/* Alone: it counts how often all kworkers of the system run */
+void serial_test_vsock_sockmap_stall(void)
 {
 	run_subtests(subtests, ARRAY_SIZE(subtests));
 }
