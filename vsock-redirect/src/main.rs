@@ -37,7 +37,7 @@ use clap::Parser;
 use address::{Peer, Source};
 use tool::Tool;
 
-/// Moves data from a UNIX socket to a vsock inside the kernel, in place of socat
+/// Moves data between a UNIX socket and a vsock inside the kernel, in place of socat
 #[derive(Parser)]
 #[command(version, after_help = SHORT_HELP, after_long_help = LONG_HELP)]
 struct Arguments {
@@ -51,15 +51,15 @@ struct Arguments {
     /// Print bytes and rates to stderr once a second
     #[arg(long)]
     stats: bool,
-    /// Redirect answers at once: no client shuts down its sending side before it has all answers
+    /// Redirect answers at once: each client gets all answers before it shuts down its sending side
     ///
     /// Only for unix-listen. Without this option, answers are copied in user space until the client
     /// has shut down its sending side, because that shutdown makes the kernel drop the answers that
     /// a redirect has queued for the client. With this option, answers are redirected from the
-    /// start; if a client shuts down its sending side nevertheless, queued answers are lost.
+    /// start. If a client then shuts down its sending side, the queued answers are lost.
     #[arg(long)]
     no_half_close: bool,
-    /// Time that the receiver has to take the rest after SIGTERM or SIGINT
+    /// Time limit after SIGTERM or SIGINT to deliver the data that was accepted before
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain_limit: u64,
 }

@@ -19,7 +19,7 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Gives a socket its name.
+    /// Binds a socket to a path, which makes the socket file.
     pub fn bind(socket: &OwnedFd, path: &Path) -> Result<Self> {
         let address = UnixAddr::new(path)?;
         bind(socket.as_raw_fd(), &address).map_err(|error| match error {

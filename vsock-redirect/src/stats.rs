@@ -10,7 +10,7 @@ use crate::redirect::Shared;
 /// The counters of one direction, over all connections since the start.
 #[derive(Default)]
 pub struct Tally {
-    /// Bytes that user space copied, because no redirect was in place yet.
+    /// Bytes that user space received and sent on, or injected, itself.
     copied: AtomicU64,
     /// The redirects in use, and the bytes of those that have ended.
     redirects: Mutex<(Vec<Arc<Shared>>, u64)>,

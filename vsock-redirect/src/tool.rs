@@ -56,8 +56,8 @@ impl Tool {
         self.signals.as_fd()
     }
 
-    /// Returns whether there was a signal. The first one starts the time limit and restores the
-    /// default action, so that a second one kills the process.
+    /// Returns whether there was a signal. The first signal starts the time limit. It also unblocks
+    /// all signals, so that a second one kills the process.
     pub fn take_signal(&mut self) -> bool {
         match self.signals.read_signal() {
             Ok(Some(_)) => {

@@ -5,7 +5,7 @@
 //! with programs that know nothing of sockmaps, such as Linux's `vsock_test`: it wraps connect(2),
 //! accept(2) and accept4(2), and puts each connected vsock into a map before the program gets it.
 //! If a socket cannot enter the map, the library aborts the program, so that no test passes
-//! outside.
+//! outside. The only exception is a socket whose peer has already closed the connection.
 //!
 //! Example, on the server and likewise on the client:
 //!
@@ -31,7 +31,7 @@ use std::sync::{Once, OnceLock};
 use libc::{sockaddr, socklen_t};
 use sockmap::{Map, Program};
 
-/// More sockets than a program has at the same time.
+/// Size of the map: more sockets than a program has open at the same time.
 const MAX_SOCKETS: u32 = 4096;
 
 fn die(what: &str, error: &Error) -> ! {

@@ -7,8 +7,8 @@ use std::{fmt, io};
 use anyhow::anyhow;
 use aya::maps::MapError;
 
-/// The kernel does not accept the socket in a sockmap. If the socket is connected, no later
-/// connection can fare better.
+/// The kernel does not accept the socket in a sockmap. If the socket is connected, the kernel will
+/// not accept any later connection either.
 #[derive(Debug)]
 pub struct Unsupported;
 

@@ -9,7 +9,8 @@
 //! An empty datagram into the injector is an end marker. The kernel charges the datagram to the
 //! socket that sent it (`SIOCOUTQ`) until the backlog has come to it. At that point, all data
 //! before the marker has been handed to the target. Some kernels end a redirect at an empty packet,
-//! and set EPIPE on the target. They do so at the same point, so EPIPE means the same.
+//! and set EPIPE on the target. This too happens when the backlog has come to the marker, so EPIPE
+//! then means that the target has all data.
 
 mod error;
 mod object;
@@ -53,7 +54,7 @@ pub struct Redirect {
     target: SockMap<MapData>,
     shared: Arc<Shared>,
     inject: OwnedFd,
-    // Kept open for the kernel: the programs with their links, and the injector in its map.
+    // These stay open for the kernel: the programs with their links, and the injector in its map.
     _ebpf: Ebpf,
     _injector: (SockMap<MapData>, OwnedFd),
 }
@@ -130,7 +131,8 @@ impl Redirect {
     /// Sends bytes to the target, behind all data redirected before. Returns false if there is no
     /// room at this moment.
     ///
-    /// No bytes make the end marker. Before that, the caller takes the pending error of the target.
+    /// An empty slice sends an end marker. Before that, the caller must take the pending error of
+    /// the target.
     pub fn inject(&self, bytes: &[u8]) -> nix::Result<bool> {
         Ok(sys::send(self.inject.as_fd(), bytes)?.is_some())
     }

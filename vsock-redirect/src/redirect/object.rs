@@ -14,7 +14,7 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/redirec
 
 /// Loads the object. This makes new maps each time.
 pub fn load() -> Result<Ebpf> {
-    // One for all: a new loader reads the type information of the whole kernel, and none is used.
+    // One loader for all redirects: a new one reads the BTF of the kernel, which is not needed.
     static LOADER: OnceLock<Mutex<EbpfLoader<'static>>> = OnceLock::new();
     let loader = LOADER.get_or_init(|| {
         let mut loader = EbpfLoader::new();

@@ -12,8 +12,8 @@ use crate::end::Gone;
 use crate::redirect::Redirect;
 use crate::sys::{self, Received};
 
-/// How many bytes user space may be behind a sender while the program passes everything to it. The
-/// kernel charges such bytes to no socket, so nothing else bounds them.
+/// Limit for the bytes that the program has passed and that user space has not read yet. The kernel
+/// charges such bytes to no socket, so nothing else bounds them.
 const BEHIND_AT_MOST: u64 = 64 << 20;
 
 /// Reads the packets and injects them behind the redirected data.

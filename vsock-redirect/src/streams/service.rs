@@ -20,7 +20,7 @@ pub struct Service {
     pub stop: Arc<Stop>,
     pub to_vsock: Arc<Tally>,
     pub to_unix: Arc<Tally>,
-    /// An error that ends the tool, because it would meet each connection.
+    /// An error that ends the tool, because each connection would fail with it.
     fatal: Mutex<Option<anyhow::Error>>,
     pub fatal_flag: Flag,
 }
@@ -38,7 +38,7 @@ impl Service {
         })
     }
 
-    /// Ends the tool with an error. The first one counts.
+    /// Ends the tool with an error. If there are several, the tool reports the first one.
     pub fn fail(&self, error: anyhow::Error) {
         let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
         fatal.get_or_insert(error);

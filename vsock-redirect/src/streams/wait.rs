@@ -20,7 +20,7 @@ pub enum Event {
     Gone,
 }
 
-/// Waits for events. An event that stays true wakes the thread only once.
+/// Waits for events. A condition that stays true wakes the thread only once.
 pub struct Wait<'a> {
     direction: &'a Direction<'a>,
     stopped: bool,

@@ -15,7 +15,7 @@ pub struct Connection {
     /// The two sockets in the middle. `None` where this process does not have them.
     pub middle: Option<Middle>,
     pub reader: End,
-    /// Works for the connection until it is dropped.
+    /// Moves bytes for the connection, until the helper is dropped.
     pub _helper: Helper,
 }
 

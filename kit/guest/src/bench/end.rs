@@ -70,7 +70,7 @@ pub fn vsock_port(fd: &OwnedFd) -> Result<u32> {
     Ok(getsockname::<VsockAddr>(fd.as_raw_fd())?.port())
 }
 
-/// Returns two connected sockets. With a peer, the second one of a vsock pair is there.
+/// Returns two connected sockets. With a peer, the second socket of a vsock pair is on the peer.
 pub fn pair(kind: Kind, peer: Option<Peer>) -> Result<(OwnedFd, End)> {
     if let (Kind::Vsock, Some(peer)) = (kind, peer) {
         let remote = peer.offer()?;

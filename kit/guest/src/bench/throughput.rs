@@ -14,7 +14,7 @@ use super::open::open;
 use super::setup::{Arm, Setup};
 use super::worker::{Crew, Worker};
 
-/// Microseconds without a byte after which a source without flow control has ended.
+/// Microseconds without a byte after which a source without flow control counts as ended.
 const IDLE: i64 = 200_000;
 
 pub struct Measured {
@@ -115,7 +115,7 @@ impl Workers {
     }
 }
 
-/// Like [`measure`], over connections that exist.
+/// Does the same as [`measure`], over connections that are open already.
 pub fn measure_on(
     connections: &[Connection],
     setup: Setup,
@@ -129,7 +129,7 @@ pub fn measure_on(
     }
     let epoch = Instant::now();
     let workers = Workers::new(connections, setup.arm, size, bytes, epoch)?;
-    // Killed when this function returns, not earlier: they move the bytes.
+    // The processes that copy must live until this function returns. A drop kills them.
     let _copies = workers.copies;
     let busy_before = busy()?;
     let start = Instant::now();

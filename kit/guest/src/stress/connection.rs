@@ -128,7 +128,8 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().expect("a thread panicked")
 }
 
-/// Waits until `expected` words have reached the target: a redirect has no end of its own.
+/// Waits until `expected` words have reached the target. Only the number tells that all are there,
+/// because a redirect does not pass on the end of a stream.
 fn await_redirects(faults: Faults, expected: u64, drained: &AtomicU64) {
     let deadline = Instant::now() + Duration::from_secs(STUCK as u64);
     while !faults.0 && drained.load(Relaxed) < expected && Instant::now() < deadline {

@@ -42,7 +42,8 @@ impl Shuffler<'_> {
                 thread::sleep(Duration::from_micros(self.rng.u64(..3000)));
             }
         }
-        // The owner reads until the end, and a read waits for as many bytes as the mark says.
+        // The owner still reads until the end. With a higher low-water mark, its reads could wait
+        // for too many bytes.
         set_rcvlowat(self.fd, 1);
         Ok(count)
     }

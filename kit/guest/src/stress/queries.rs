@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{ensure, Result};
 
-/// Sets `SO_RCVLOWAT`. It may fail where the receive buffer cannot hold as many bytes; then the old
-/// value stays, which does as well.
+/// Sets `SO_RCVLOWAT`. This may fail if the receive buffer cannot hold as many bytes. Then the old
+/// value stays, which is no problem.
 pub fn set_rcvlowat(fd: &OwnedFd, bytes: i32) {
     let value = (&raw const bytes).cast();
     let len = size_of_val(&bytes) as libc::socklen_t;

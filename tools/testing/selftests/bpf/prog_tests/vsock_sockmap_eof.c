@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The end of a stream. The owner of a vsock socket in a sockmap sees it after
- * all data, and it wakes a reader that sleeps. A target sends its end after the
- * data that was redirected to it.
+ * The end of a stream. The owner of a vsock socket in a sockmap sees the end
+ * after all data, and the end wakes a reader that sleeps. A target that is shut
+ * down sends the data that was redirected to it, and then its end.
  */
 
 #include "vsock_sockmap_helpers.h"
 #include "test_vsock_sockmap.skel.h"
 
-/* All data, then the end of file, as often as the reader asks */
+/* The reader gets all data, then the end of file each time that it asks */
 static void test_eof_after_data(const struct subtest_args *args)
 {
 	struct fixture f;
@@ -70,7 +70,8 @@ static void expect_end(int fd)
 
 /*
  * A target is shut down for sending while it stalls. It sends the data that was
- * redirected to it, then its end. If it leaves the map, it just sends its end.
+ * redirected to it, then its end. If the target leaves the map, the rest of the
+ * data is dropped, but the target still sends its end.
  */
 static void test_end_in_order(const struct subtest_args *args)
 {
@@ -99,7 +100,7 @@ static void test_end_in_order(const struct subtest_args *args)
 	teardown_redir(skel, in, out);
 }
 
-/* Shutdown for sending ends egress, not ingress */
+/* A shutdown for sending ends redirects to egress, but not to ingress */
 static void test_end_of_egress_only(const struct subtest_args *args)
 {
 	struct test_vsock_sockmap *skel;

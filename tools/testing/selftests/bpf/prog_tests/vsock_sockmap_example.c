@@ -131,7 +131,7 @@ static void *run_serve(void *arg)
 	return (void *)(long)serve(s->listener, s->path);
 }
 
-/* Waits for a thread, which stays behind if it does not end in time */
+/* Waits for a thread. If it does not end in time, it is left running. */
 static void expect_success(pthread_t thread, const char *name)
 {
 	struct timespec limit;

@@ -5,8 +5,8 @@
  * skeletons before it compiles this folder, but not before other helpers.
  *
  * The kernel has vsock's sockmap support in C or in Rust
- * (CONFIG_VSOCKETS_SOCKMAP_RUST). The C version fails some subtests, and some
- * leave it with a task that cannot be killed: rust_only() skips them there.
+ * (CONFIG_VSOCKETS_SOCKMAP_RUST). Some subtests fail with the C version, and
+ * some of these leave a task that cannot be killed. rust_only() skips them.
  */
 
 #include <signal.h>
@@ -22,7 +22,11 @@
 
 #define KSYM_LINE_MAX	1024
 
-/* Streams whose end cannot get past the data before it, unlike that of TCP */
+/*
+ * Streams with a source other than TCP. While the target stalls, the end of
+ * such a source still arrives. The end of a TCP source would wait in the send
+ * buffer of its peer, behind data.
+ */
 const struct redir stream_redirs[] = {
 	{ "vsock stream to vsock stream",
 	  AF_VSOCK, SOCK_STREAM, AF_VSOCK, SOCK_STREAM, TO_EGRESS },
@@ -47,7 +51,7 @@ const struct redir unix_dgram_to_vsock = {
 	.action = TO_EGRESS,
 };
 
-/* A kernel with the Rust version has a Rust symbol of that name */
+/* The Rust version has Rust symbols with vsock_sockmap in their names */
 static bool vsock_sockmap_is_rust(void)
 {
 	static int is_rust = -1;
@@ -101,7 +105,7 @@ static const char * const action_names[] = {
 	[DROP]			= "drop",
 };
 
-/* Runs a subtest once. Its name says what it runs for, as do its arguments. */
+/* Runs a subtest once. The string what describes args in its name. */
 static void run_one(const struct subtest *s, const char *what,
 		    struct subtest_args *args)
 {
@@ -386,7 +390,8 @@ bool limit_buffers(int family, int from, int to)
 
 	/*
 	 * Until the peer knows of the smaller buffer it would send too much,
-	 * which resets the connection. Each packet tells it.
+	 * which resets the connection. So send a packet: its header has the
+	 * size of the buffer.
 	 */
 	if (family == AF_VSOCK)
 		return set_vsock_buffer(to, BUF_SIZE) &&
@@ -456,8 +461,8 @@ char *new_sequence(size_t len)
 }
 
 /*
- * Sends something that is read at once. The credit that the reader then gives
- * back tells the sender how large the buffer is.
+ * Sends something that is read at once. The reader then gives the credit back,
+ * which also tells the sender how large the buffer is.
  */
 bool send_greeting(int from, int to)
 {
@@ -469,7 +474,7 @@ bool send_greeting(int from, int to)
 
 /*
  * Sends until nothing could be sent for some ms, and returns how many bytes
- * were sent. They continue at pos the sequence that read_sequence() checks.
+ * were sent. They are the bytes that read_sequence() expects, from pos on.
  */
 size_t send_until_full_for(int fd, size_t pos, unsigned int ms)
 {
@@ -491,7 +496,7 @@ size_t send_until_full_for(int fd, size_t pos, unsigned int ms)
 	return sent;
 }
 
-/* The receiver may still handle what has just been sent, so this waits a bit */
+/* Waits DELAY_MS, as a receiver that still handles data may free space */
 size_t send_until_full(int fd, size_t pos)
 {
 	return send_until_full_for(fd, pos, DELAY_MS);
@@ -516,7 +521,7 @@ bool read_sequence(int fd, size_t pos, size_t len)
 	return ASSERT_EQ(had, len, "bytes read");
 }
 
-/* Makes a redirect whose target is full. It has accepted sent bytes. */
+/* Makes a redirect and fills it: it has accepted *sent bytes and no more */
 struct test_vsock_sockmap *setup_stall(const struct redir *r, int in[2],
 				       int out[2], size_t *sent)
 {

@@ -30,35 +30,35 @@
 #include "testing_helpers.h"
 #include "sockmap_helpers.h"
 
-/* A wait that never ends on its own is given up after this time, in seconds */
+/* The time limit of a wait that might never end, in seconds */
 #define LIMIT_SEC	3
 
-/* A reader surely sleeps after this time, in ms */
+/* By this time a thread that calls recv() is asleep, in ms */
 #define DELAY_MS	200
 
 /* An operation that takes longer than this has waited for something, in ms */
 #define AT_ONCE_MS	1000
 
-/* A timeout of the kernel, which counts in ticks, can be this early, in ms */
+/* How early a kernel timeout can end, because it counts in ticks, in ms */
 #define TICK_MS		10
 
 /* The size of a limited socket buffer, in bytes */
 #define BUF_SIZE	65536
 
 /*
- * The length of one send of send_until_full(). BUF_SIZE is a multiple of it: a
- * seqpacket send that finds less credit than it needs has already sent a part
- * of its record when it fails.
+ * The length of one send of send_until_full(). BUF_SIZE is a multiple of it, so
+ * the credit suffices for a whole record or for nothing. A seqpacket send with
+ * less credit than it needs would send a part of its record, and then fail.
  */
 #define FILL_LEN	4096
 
-/* send_until_full() ends after this many bytes, which no full target takes */
+/* send_until_full() ends after this many bytes: more than all buffers hold */
 #define FILL_MAX	(64 * BUF_SIZE)
 
 /*
- * The most that the source of a stalled redirect accepts: the buffers on both
- * sides of the source and of the target, each twice for the overhead, and the
- * packets on their way.
+ * The most bytes that a stalled redirect accepts: the buffers on both sides of
+ * the source and of the target, each twice for the overhead, and the packets on
+ * their way.
  */
 #define STALL_MAX	(10 * BUF_SIZE)
 
@@ -87,7 +87,7 @@ struct redir {
 	enum action action;
 };
 
-/* What a subtest is called with */
+/* The arguments of a subtest */
 struct subtest_args {
 	int sotype;
 	enum action action;
@@ -108,9 +108,10 @@ struct subtest_args {
 
 /*
  * A row of the table of a test. To add a subtest, write a function and add a
- * row. A row runs once for each of its sotypes and actions, or once for each of
- * its redirs, or else once. The name of a subtest has three parts, with a colon
- * between them: name, what it runs for, and variant.
+ * row. A row with sotypes runs once for each pair of its sotypes and actions. A
+ * row with redirs runs once for each of them. Other rows run once. The name of
+ * a subtest has three parts, with a colon between them: name, what it runs for,
+ * and variant.
  */
 struct subtest {
 	const char *name;

@@ -18,7 +18,7 @@
 #include "vsock_sockmap_helpers.h"
 #include "test_vsock_sockmap.skel.h"
 
-/* Holds all packets of a subtest, in bytes */
+/* The size of a receive buffer that holds all packets of a subtest, in bytes */
 #define MONITOR_RCVBUF	(16 * 1024 * 1024)
 
 /* A vsockmon device, and a socket that receives a copy of each vsock packet */
@@ -27,7 +27,7 @@ struct monitor {
 	int ifindex;
 };
 
-/* Makes a device if ifindex is 0, or else deletes the one that it names */
+/* Makes a device called name if ifindex is 0. Otherwise deletes that device. */
 static int change_monitor(const char *name, int ifindex)
 {
 	struct {
@@ -187,10 +187,10 @@ teardown:
 }
 
 /*
- * Returns how many credit updates the receiver sends for some writes that end
- * at the reader, or -1. The reader reads after each write. If queued, it reads
- * after all of them. If map is not -1 the receiver enters it: before the writes
- * or, if queued, after them.
+ * Returns how many credit updates the receiver sends for some writes, or -1.
+ * The reader reads the data: after each write, or after all writes if queued.
+ * If map is not -1, the receiver enters the map: before the writes, or after
+ * them if queued.
  */
 static int count_updates(const struct monitor *m, int writer, int receiver,
 			 int reader, int map, bool queued)

@@ -217,7 +217,10 @@ static void trace_epoll(struct trace *t, int reader, int writer)
 		xsend(writer, hello, sizeof(hello), 0);
 		n = epoll_wait(epfd, &ev, 1, LIMIT_SEC * 1000);
 		note(t, "arrived: %d %x\n", n, n > 0 ? ev.events : 0);
-		/* A stream keeps what a short receive leaves */
+		/*
+		 * Wait for the whole message. A stream can have more bytes,
+		 * which earlier rounds have left.
+		 */
 		if (ioctl(reader, SIOCINQ, &inq) || inq < (int)sizeof(hello))
 			usleep(DELAY_MS * 1000);
 		note_recv(t, reader, sizeof(hello) - 1, 0);
@@ -232,7 +235,7 @@ out:
 	close(epfd);
 }
 
-/* Too little data is not readable, even after its verdict */
+/* Less data than SO_RCVLOWAT is not readable, even after its verdict */
 static void trace_rcvlowat(struct trace *t, int reader, int writer)
 {
 	int lowat = 8;
@@ -249,7 +252,7 @@ static void trace_rcvlowat(struct trace *t, int reader, int writer)
 	note_recv(t, reader, 64, 0);
 }
 
-/* Many packets, read in odd pieces, for which the credit has to come back */
+/* Many packets, read in odd pieces: their credit has to come back */
 static void trace_volume(struct trace *t, int reader, int writer)
 {
 	unsigned int sum = 0;
@@ -313,7 +316,7 @@ struct private_net {
 	int writer;
 };
 
-/* Runs in a thread, to have a network namespace whose vsock is its own */
+/* Runs in a thread of its own, which enters another network namespace */
 static void *in_private_net(void *arg)
 {
 	struct private_net *net = arg;
@@ -332,7 +335,7 @@ static void *in_private_net(void *arg)
 	return NULL;
 }
 
-/* A map has sockets of several namespaces, which stay where they are */
+/* A map can hold sockets of several namespaces; each stays in its own one */
 static void test_namespace(const struct subtest_args *args)
 {
 	struct private_net net = { -1, -1, -1 };

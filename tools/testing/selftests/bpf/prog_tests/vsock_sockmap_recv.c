@@ -130,7 +130,7 @@ static void *send_often(void *arg)
 	return NULL;
 }
 
-/* Packets that the verdict drops wake the reader, but give it no more time */
+/* Packets that the verdict drops do not prolong the timeout of a reader */
 static void test_timeout(const struct subtest_args *args)
 {
 	pthread_t thread;
@@ -161,7 +161,7 @@ out:
 	teardown_pair(&f);
 }
 
-/* While there is data: a receive of no bytes, of errors, of urgent data */
+/* While data is queued: receives of no bytes, of errors, of urgent data */
 static void test_not_data(const struct subtest_args *args)
 {
 	struct fixture f;
@@ -252,8 +252,8 @@ out:
 }
 
 /*
- * The pages of a file go to the peer without a copy: a change made to them
- * before they are read shows.
+ * The pages of a file go to the peer without a copy: the peer sees a change
+ * that is made to the file before the peer reads.
  */
 static void test_sendfile(const struct subtest_args *args)
 {

@@ -15,7 +15,7 @@
 #define BULK_LEN	(1024 * 1024)
 #define BULK_CHUNK	4096
 
-/* The redirects of 1 MiB are these */
+/* These redirects also run with 1 MiB of data */
 static const struct redir unix_to_vsock[] = {
 	{ "unix dgram to vsock stream: egress",
 	  AF_UNIX, SOCK_DGRAM, AF_VSOCK, SOCK_STREAM, TO_EGRESS },
@@ -148,7 +148,7 @@ static void join_sender(struct sender *s)
 		ASSERT_NULL(ret, "send all");
 }
 
-/* Sends more than the socket buffers hold, so that the source has to wait */
+/* Sends more than the socket buffers hold, so that the sender has to wait */
 static void test_redirect_bulk(const struct subtest_args *args)
 {
 	const struct redir *r = args->redir;
@@ -177,8 +177,8 @@ out:
 }
 
 /*
- * The owner does not read a packet that it was passed. A redirect can use the
- * rest of the credit.
+ * The owner does not read a packet that was passed to it. A redirect can use
+ * the rest of the credit.
  */
 static void test_redirect_beside_owner(const struct subtest_args *args)
 {
@@ -257,8 +257,8 @@ out:
 }
 
 /*
- * The second of two small writes waits for the ACK of the first, which must not
- * be delayed.
+ * TCP sends the second of two small writes only after the ACK of the first. The
+ * source of the redirect must send that ACK without delay.
  */
 static void test_redirect_prompt(const struct subtest_args *args)
 {

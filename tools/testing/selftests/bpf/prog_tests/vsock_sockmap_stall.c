@@ -15,10 +15,10 @@
 /* A stalled redirect wakes workers less often than this, per second */
 #define STALL_WAKEUPS	20
 
-/* A reader waits for the next data of a redirect less than this, in ms */
+/* A reader never waits longer than this for more data, in ms */
 #define STALL_GAP_MS	10
 
-/* Other work can disturb a measurement, so the best of these counts */
+/* Number of measurements. The best counts: other work can disturb some. */
 #define STALL_TRIES	5
 
 /* Beside stream_redirs: streams with a TCP source */
@@ -181,8 +181,8 @@ static void test_stall_idle(const struct subtest_args *args)
 }
 
 /*
- * A UNIX target that is connected to a third socket, whose receive queue is
- * full. The target only finds that out by trying to send.
+ * A UNIX target is connected to a third socket, whose receive queue is full.
+ * The backlog only notices that when it tries to send.
  */
 static void test_stall_third_socket(const struct subtest_args *args)
 {
@@ -277,7 +277,7 @@ static void test_stall_delete(const struct subtest_args *args)
 	if (!xbpf_map_delete_elem(target, &u32(0))) {
 		skel->bss->redirect = false;
 		skel->data->verdict = SK_DROP;
-		/* Without a pause: that takes all of the credit */
+		/* FILL_MAX is more than the credit, so all credit came back */
 		settimeo(in[1], LIMIT_SEC * 1000);
 		ASSERT_EQ(send_until_full(in[1], 0), FILL_MAX,
 			  "sent to nobody");
@@ -299,7 +299,7 @@ static void send_single_bytes(int fd)
 	}
 }
 
-/* For a TCP source not only the bytes are bounded but also their memory */
+/* For a TCP source, the memory of the bytes is bounded too */
 static void test_stall_bytes(const struct subtest_args *args)
 {
 	const struct redir *r = args->redir;
@@ -321,7 +321,7 @@ static void test_stall_bytes(const struct subtest_args *args)
 	send_until_full(out[0], 0);
 	send_single_bytes(in[1]);
 
-	/* What the backlog has merged meanwhile is charged to nobody */
+	/* Skbs that the backlog merges lose their charge: wait for others */
 	start = get_time_ns();
 	do {
 		usleep(DELAY_MS * 1000);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Verdicts on what a vsock socket receives: each packet gets one, and a record
- * of many packets gets one as a whole. So does data that was queued before the
- * socket entered the map. It stays as it is when the socket leaves the map.
+ * Verdicts on what a vsock socket receives: each packet of a stream gets one,
+ * and each record gets one as a whole. Data that was queued before the socket
+ * entered the map gets one too. A verdict stays valid when the socket leaves
+ * the map.
  */
 
 #include "vsock_sockmap_helpers.h"
@@ -51,7 +52,7 @@ static void test_drop(const struct subtest_args *args)
 	teardown_pair(&f);
 }
 
-/* The verdict sees what the owner has not read, and sees it once */
+/* The verdict sees only what the owner has not read yet, and sees it once */
 static void test_partly_read(const struct subtest_args *args)
 {
 	static const char digits[] = "0123456789";
@@ -158,7 +159,7 @@ out:
 	teardown_pair(&f);
 }
 
-/* The verdict sees data that is too little for the owner */
+/* The verdict also runs on less data than SO_RCVLOWAT */
 static void test_rcvlowat(const struct subtest_args *args)
 {
 	int lowat = 100;

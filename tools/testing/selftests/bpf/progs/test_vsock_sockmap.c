@@ -21,10 +21,10 @@ int verdict = SK_PASS;
 bool look_at_socket;
 int change_head, change_tail;
 
-/* How often the program ran, and the most bytes that it ran on */
+/* How often the program ran, and the length of the longest packet it saw */
 __u64 verdicts, longest;
 
-/* Bytes of payload so far, by verdict */
+/* Bytes so far: passed or redirected, and dropped */
 __u64 passed, dropped;
 
 /* Packets whose socket is not a vsock socket */

@@ -9,7 +9,7 @@ struct {
 	__type(value, __u32);
 } source SEC(".maps"), target SEC(".maps");
 
-/* Runs for what the socket in "source" receives */
+/* Runs on each packet that the socket in "source" receives */
 SEC("sk_skb/verdict")
 int redirect(struct __sk_buff *skb)
 {
