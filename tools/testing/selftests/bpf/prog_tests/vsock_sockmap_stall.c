@@ -160,6 +160,8 @@ static void expect_idle(void)
 		if (waits < STALL_WAKEUPS && ticks < limit)
 			break;
 	}
+	/* They have run since the boot, if they were found */
+	ASSERT_GT(after.waits, 0, "wake-ups since the boot");
 	ASSERT_LT(waits, STALL_WAKEUPS, "wake-ups in a second");
 	ASSERT_LT(ticks, limit, "busy ticks in a second");
 }
