@@ -111,12 +111,15 @@ pub unsafe extern "C" fn virtio_transport_read_skb(
     recv_actor: bindings::skb_read_actor_t,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By the safety requirements. The transport does not change, because the caller
-        // holds the socket lock.
+        // SAFETY: By the safety requirements `vsk` is a socket with a virtio transport, to which
+        // the caller holds a reference. The transport does not change, because the caller holds the
+        // socket lock.
         let vsk = unsafe { VirtioSock::from_raw(vsk) }?;
         // SAFETY: The caller holds the socket lock, and may sleep.
         let vsk = unsafe { LockedVirtioSock::new(vsk) };
-        // SAFETY: By the safety requirements. The caller holds the locks that the actor needs.
+        // SAFETY: By the safety requirements the function consumes each packet or returns
+        // `SK_PSOCK_IN_PLACE`. The caller holds the socket lock, which the function needs, and may
+        // sleep.
         let actor = unsafe { ReadActor::from_raw(vsk.sk(), recv_actor) }?;
 
         read_skb(&vsk, actor);
@@ -138,7 +141,8 @@ pub unsafe extern "C" fn virtio_transport_read_skb(
 ///
 /// `vsk` must be a socket with a virtio transport that is connected or was, and that keeps its
 /// transport (`keeps_transport`). The caller holds a reference to the socket, and is not a hard
-/// interrupt. `skb` must be valid, and nobody may change it during the call.
+/// interrupt. `skb` must be valid, and must not hold a redirect target. Nobody may change it during
+/// the call.
 #[export]
 pub unsafe extern "C" fn virtio_transport_skb_enqueue(
     vsk: *mut bindings::vsock_sock,
@@ -148,9 +152,11 @@ pub unsafe extern "C" fn virtio_transport_skb_enqueue(
     all: bool,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements `vsk` is a socket with a virtio transport, which is or
+        // was connected and keeps its transport. The caller holds a reference to the socket.
         let vsk = unsafe { VirtioSock::from_raw(vsk) }?;
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements `skb` is valid, does not hold a redirect target, and
+        // does not change during the call.
         let data = unsafe { SkBuffSlice::from_raw(skb, off, len) }?;
         Ok(c_int::try_from(vsk.enqueue(data, all)?)?)
     })

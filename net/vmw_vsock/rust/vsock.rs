@@ -159,8 +159,8 @@ pub(crate) unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Re
         Some(EAGAIN | ENOMEM | ENOBUFS | EMSGSIZE) => return Err(EPIPE),
         Some(err) => return Err(err),
     }
-    // SAFETY: The socket is live. C stores the word in one access, with or without `WRITE_ONCE()`.
-    // An old value does no harm, because the field is read again for each buffer.
+    // SAFETY: `vsk` is live, as `sk` is. C stores the word in one access, with or without
+    // `WRITE_ONCE()`. An old value does no harm, because the field is read again for each buffer.
     let peer_shutdown = unsafe { atomic_load(&raw mut (*vsk).peer_shutdown, Relaxed) };
     if sk.is_send_shutdown() || peer_shutdown & bindings::RCV_SHUTDOWN != 0 {
         return Err(EPIPE);
@@ -168,10 +168,17 @@ pub(crate) unsafe fn send_skb(sk: &Sock, data: SkBuffSlice<'_>, all: bool) -> Re
     if !sk.is_established() {
         return Err(ENOTCONN);
     }
-    // SAFETY: By the safety requirements nobody writes the field, and the transport stays valid.
-    let transport = unsafe { (*vsk).transport.as_ref() }.ok_or(ENODEV)?;
+    // SAFETY: `vsk` is live, as `sk` is. By the safety requirements the socket keeps its transport
+    // (`keeps_transport`), so nobody writes the field.
+    let transport = unsafe { (*vsk).transport };
+    // SAFETY: The pointer is null or valid, because the socket keeps its transport, which keeps the
+    // module of the transport loaded.
+    let transport = unsafe { transport.as_ref() }.ok_or(ENODEV)?;
     let skb_enqueue = transport.skb_enqueue.ok_or(EOPNOTSUPP)?;
-    // SAFETY: The socket is live and belongs to the transport. The buffer is valid during the call.
+    // SAFETY: `vsk` is live, as `sk` is. By the safety requirements it is or was connected, it
+    // keeps the transport that has this function (`keeps_transport`), and the caller is not a hard
+    // interrupt. By the invariants of `SkBuffSlice` the buffer is valid, has the bytes, holds no
+    // redirect target, and does not change during the call.
     let sent = unsafe { skb_enqueue(vsk, data.as_raw(), data.offset(), data.len(), all) };
     to_result(sent.min(0))?;
     Ok(u32::try_from(sent)?)

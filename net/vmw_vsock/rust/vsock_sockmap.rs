@@ -103,7 +103,9 @@ pub unsafe extern "C" fn vsock_bpf_update_proto(
     restore: bool,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By the safety requirements. The lock was initialised when the module was loaded.
+        // SAFETY: By the safety requirements `sk` is a vsock socket, `psock` is its psock, and the
+        // caller holds one of the locks that `update()` names. The lock of the proto was
+        // initialised when the module was loaded.
         unsafe { VSOCK_BPF_PROT.update(sk, psock, restore) }?;
         Ok(0)
     })
@@ -123,6 +125,6 @@ pub unsafe extern "C" fn vsock_bpf_update_proto(
 /// `sk` must be a live socket.
 #[export]
 pub unsafe extern "C" fn vsock_bpf_has_verdict(sk: *mut bindings::sock) -> bool {
-    // SAFETY: By the safety requirements.
+    // SAFETY: By the safety requirements `sk` is a live socket.
     has_verdict(unsafe { Sock::from_raw(sk) })
 }

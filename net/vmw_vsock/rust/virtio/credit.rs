@@ -61,12 +61,12 @@ impl Credit {
     pub(super) fn take(vsk: &VirtioSock<'_>, bytes: u32) -> Self {
         let rx = vsk.lock_rx();
         let counters = rx.counters().redirected(bytes);
-        vsk.set_counters(rx, counters);
+        vsk.update_counters(rx, counters);
         // INVARIANT: `buf_used` includes the packet since it arrived, and `redirected` includes it
         // from now on. A verdict only runs for a socket that has been in a map, and such a socket
         // keeps its transport (`keeps_transport`).
         Self {
-            sk: vsk.sk.into(),
+            sk: vsk.sk().into(),
             bytes,
         }
     }
@@ -101,13 +101,14 @@ impl SkBuffOwner for Credit {
 
 impl Drop for Credit {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant. `self.sk` holds a reference to the socket.
+        // SAFETY: By the type invariant `self.sk` meets the requirements of `from_sk()`. It holds a
+        // reference to the socket.
         let Ok(vsk) = (unsafe { VirtioSock::from_sk(&self.sk) }) else {
             return;
         };
         let rx = vsk.lock_rx();
         let counters = rx.counters().returned(self.bytes);
-        vsk.set_counters(rx, counters);
+        vsk.update_counters(rx, counters);
     }
 }
 
@@ -120,12 +121,12 @@ impl VirtioSock<'_> {
     ///
     /// Any context but hard interrupt. Does not sleep. Releases `rx_lock`, which `rx` holds, then
     /// may take and release `send_lock`.
-    pub(super) fn set_counters(&self, mut rx: RxState<'_>, counters: Counters) {
+    pub(super) fn update_counters(&self, mut rx: RxState<'_>, counters: Counters) {
         rx.set_counters(counters);
         let update = counters.credit_update(
             rx.last_fwd_cnt(),
             rx.buf_alloc(),
-            self.sk.rcvlowat(),
+            self.sk().rcvlowat(),
             self.is_record_socket(),
         );
         // Sending takes `send_lock`, which must not be taken while `rx_lock` is held.

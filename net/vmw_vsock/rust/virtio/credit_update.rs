@@ -36,12 +36,12 @@ impl VirtioSock<'_> {
     ///
     /// Any context. Does not sleep. Takes no locks, so the answer may be out of date on return.
     pub(super) fn peer_sends(&self) -> bool {
-        // SAFETY: The socket is live. C stores the word in one access, with or without
-        // `WRITE_ONCE()`.
-        let peer_shutdown =
-            unsafe { atomic_load(&raw mut (*self.vsk.as_ptr()).peer_shutdown, Relaxed) };
-        self.sk.is_established()
-            && !self.sk.is_recv_shutdown()
+        let vsk = self.vsk_ptr().as_ptr();
+        // SAFETY: By the type invariant the socket is live. C stores the word in one access, with
+        // or without `WRITE_ONCE()`.
+        let peer_shutdown = unsafe { atomic_load(&raw mut (*vsk).peer_shutdown, Relaxed) };
+        self.sk().is_established()
+            && !self.sk().is_recv_shutdown()
             && peer_shutdown & bindings::SEND_SHUTDOWN == 0
     }
 
@@ -58,8 +58,9 @@ impl VirtioSock<'_> {
     /// that is not an error.
     pub(super) fn send_credit_update(&self) -> Result {
         let header = self.header(OP_CREDIT_UPDATE, 0, 0)?;
+        let skb = SkBuff::new(Header::SIZE)?;
         // SAFETY: The buffer is new, so its head is not shared. It has room for the header.
-        let packet = unsafe { Packet::new(SkBuff::new(Header::SIZE)?, header) };
+        let packet = unsafe { Packet::new(skb, header) };
         let guard = self.lock_send();
         // This check needs `send_lock`. When the peer shuts down, this side first records the
         // shutdown, and then takes `send_lock` to send its answer. The peer can make a new
@@ -68,7 +69,7 @@ impl VirtioSock<'_> {
         if !self.peer_sends() {
             return Ok(());
         }
-        self.send(packet, &guard)
+        guard.send(packet)
     }
 
     /// Sends the peer a credit update in 10 ms, if the peer still needs it then.
@@ -85,6 +86,6 @@ impl VirtioSock<'_> {
     pub(super) fn send_credit_update_later(&self, failed: bool) {
         // SAFETY: By the type invariant the socket is live. Only a socket that has been in a map
         // has redirected credit, and such a socket keeps its transport (`keeps_transport`).
-        unsafe { bindings::virtio_transport_credit_later(self.vsk.as_ptr(), failed) };
+        unsafe { bindings::virtio_transport_credit_later(self.vsk_ptr().as_ptr(), failed) };
     }
 }

@@ -14,10 +14,7 @@ use kernel::{
         self,
         virtio_vsock_op_VIRTIO_VSOCK_OP_RW as OP_RW, //
     },
-    net::skbuff::{
-        SkBuffQueue,
-        SkBuffSlice, //
-    },
+    net::skbuff::SkBuffSlice,
     prelude::*, //
 };
 
@@ -27,6 +24,7 @@ use super::{
     packet::{
         Header,
         Packet,
+        PacketQueue,
         MAX_PACKET, //
     },
     socket::VirtioSock,
@@ -83,7 +81,7 @@ impl VirtioSock<'_> {
         let mut credit = TxCredit::take(*self, want, len)?;
         let granted = credit.left();
 
-        stack_pin_init!(let packets = SkBuffQueue::new());
+        stack_pin_init!(let packets = PacketQueue::new());
         self.make_packets(packets.as_mut(), data, granted, want)?;
         self.send_packets(packets, &mut credit, want)
     }
@@ -91,7 +89,7 @@ impl VirtioSock<'_> {
     /// Makes packets of the first `granted` bytes of `data`, and puts them into `packets`.
     fn make_packets(
         &self,
-        mut packets: Pin<&mut SkBuffQueue>,
+        mut packets: Pin<&mut PacketQueue>,
         data: SkBuffSlice<'_>,
         granted: u32,
         want: Want,
@@ -106,7 +104,7 @@ impl VirtioSock<'_> {
             } else {
                 packet
             };
-            packets.as_mut().push_back(packet.into_skb());
+            packets.as_mut().push_back(packet);
         }
         Ok(())
     }
@@ -121,21 +119,20 @@ impl VirtioSock<'_> {
     /// `rx_lock`.
     fn send_packets(
         &self,
-        mut packets: Pin<&mut SkBuffQueue>,
+        mut packets: Pin<&mut PacketQueue>,
         credit: &mut TxCredit<'_>,
         want: Want,
     ) -> Result<u32> {
         let guard = self.lock_send();
         // Check this with the lock held: `shutdown()` may have told the peer that no more data
         // follows, and the peer expects no data after that.
-        if self.sk.is_send_shutdown() {
+        if self.sk().is_send_shutdown() {
             return Err(EPIPE);
         }
         let mut sent = 0;
-        while let Some(skb) = packets.as_mut().pop_front() {
-            let bytes = skb.len();
-            // SAFETY: `make_packets()` put a packet into the queue, and nothing changed it since.
-            match self.send(unsafe { Packet::from_skb(skb) }, &guard) {
+        while let Some(packet) = packets.as_mut().pop_front() {
+            let bytes = packet.len();
+            match guard.send(packet) {
                 Ok(()) => {}
                 // Report the bytes that were sent. The next call gets the error.
                 Err(_) if sent > 0 && want != Want::Record => break,
@@ -154,7 +151,8 @@ impl VirtioSock<'_> {
     /// The packet shares the pages of the buffer if the transport can send fragments.
     fn data_packet(&self, data: SkBuffSlice<'_>) -> Result<Packet> {
         // SAFETY: By the type invariant the transport is valid.
-        let share = match unsafe { (*self.transport.as_ptr()).can_msgzerocopy } {
+        let can_msgzerocopy = unsafe { (*self.transport_ptr().as_ptr()).can_msgzerocopy };
+        let share = match can_msgzerocopy {
             // SAFETY: The function only reads the state of the transport. The argument is the
             // number of elements that a packet needs in a virtqueue: one for each fragment, one for
             // the header, and one for a linear part.

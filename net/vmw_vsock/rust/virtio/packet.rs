@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A vsock packet: its buffer, its header, and its control block.
+//! A vsock packet: its buffer, its header, and its control block. A queue of such packets.
 //!
 //! C header: [`include/linux/virtio_vsock.h`](srctree/include/linux/virtio_vsock.h)
 
@@ -30,17 +30,6 @@ pub(super) const MAX_PACKET: u32 = bindings::VIRTIO_VSOCK_MAX_PKT_BUF_SIZE;
 pub(super) struct Packet(SkBuff);
 
 impl Packet {
-    /// Makes a packet from a buffer that already has the header and the control block.
-    ///
-    /// # Safety
-    ///
-    /// `skb` comes from the receive queue of a virtio transport, or was a [`Packet`]. Nothing has
-    /// changed its header or its control block since.
-    pub(super) unsafe fn from_skb(skb: SkBuff) -> Self {
-        // INVARIANT: By the safety requirements.
-        Self(skb)
-    }
-
     /// Makes a packet from a buffer that the verdict has passed, and marks its verdict as done.
     ///
     /// The verdict may have overwritten the header and the control block, so this function writes
@@ -83,15 +72,20 @@ impl Packet {
 
     /// Removes `bytes` bytes from the front of the data, see [`SkBuff::pull`].
     pub(super) fn pull(&mut self, bytes: u32) -> Result {
+        // INVARIANT: If the data needs a new head, C code copies the whole old head to it, with the
+        // header at its beginning. The control block does not change.
         self.0.pull(bytes)
     }
 
-    /// Appends the data of the buffers in `rest`, see [`SkBuff::append_frags`].
+    /// Appends the data of the packets in `rest`, see [`SkBuff::append_frags`].
     ///
     /// # Safety
     ///
     /// The packet is not charged to a socket.
-    pub(super) unsafe fn append(&mut self, rest: Pin<&mut SkBuffQueue>) -> Result {
+    pub(super) unsafe fn append(&mut self, rest: Pin<&mut PacketQueue>) -> Result {
+        // INVARIANT: `append_frags()` only takes buffers out of the queue, so each buffer that is
+        // left in the queue is still a packet.
+        let rest = rest.project().skbs;
         // SAFETY: By the type invariant the head is not shared, and by the safety requirements the
         // buffer is not charged to a socket.
         unsafe { self.0.append_frags(rest) }
@@ -104,7 +98,7 @@ impl Packet {
 
     /// Returns a copy of the header.
     pub(super) fn header(&self) -> Header {
-        // SAFETY: The buffer is valid.
+        // SAFETY: The buffer is valid by the invariant of `SkBuff`.
         let head = unsafe { (*self.0.as_raw()).head };
         // SAFETY: By the type invariant the head begins with the header. The header is packed, so
         // the read is an unaligned copy.
@@ -113,7 +107,7 @@ impl Packet {
 
     /// Overwrites the header.
     pub(super) fn set_header(&mut self, header: Header) {
-        // SAFETY: The buffer is valid.
+        // SAFETY: The buffer is valid by the invariant of `SkBuff`.
         let head = unsafe { (*self.0.as_raw()).head };
         // SAFETY: By the type invariant the head begins with the header and is not shared.
         unsafe {
@@ -133,8 +127,9 @@ impl Packet {
 
     /// Overwrites the control block.
     pub(super) fn set_cb(&mut self, cb: bindings::virtio_vsock_skb_cb) {
-        // SAFETY: The buffer is valid, and this value has the only reference to it. The control
-        // block is aligned to 8 bytes, and larger than a `struct virtio_vsock_skb_cb`.
+        // SAFETY: By the invariant of `SkBuff` the buffer is valid, and this value has the only
+        // reference to it. The control block is aligned to 8 bytes, and larger than a
+        // `struct virtio_vsock_skb_cb`.
         unsafe {
             (&raw mut (*self.0.as_raw()).cb)
                 .cast::<bindings::virtio_vsock_skb_cb>()
@@ -144,7 +139,8 @@ impl Packet {
 
     /// Returns a copy of the control block.
     pub(super) fn cb(&self) -> bindings::virtio_vsock_skb_cb {
-        // SAFETY: By the type invariant the control block is a `struct virtio_vsock_skb_cb`.
+        // SAFETY: The buffer is valid by the invariant of `SkBuff`. By the type invariant its
+        // control block is a `struct virtio_vsock_skb_cb`.
         unsafe {
             (&raw const (*self.0.as_raw()).cb)
                 .cast::<bindings::virtio_vsock_skb_cb>()
@@ -157,6 +153,72 @@ impl Packet {
         let header = self.header().with_end(EOM);
         self.set_header(header);
         self
+    }
+}
+
+/// A queue of packets.
+///
+/// Only this file puts buffers into the queue and takes them out, so that what comes out is known
+/// to be a [`Packet`].
+///
+/// # Invariants
+///
+/// Each buffer in the queue meets the invariants of [`Packet`].
+#[pin_data]
+#[repr(transparent)]
+pub(super) struct PacketQueue {
+    #[pin]
+    skbs: SkBuffQueue,
+}
+
+impl PacketQueue {
+    /// Makes an empty queue.
+    pub(super) fn new() -> impl PinInit<Self> {
+        // INVARIANT: There is no buffer in the queue yet.
+        pin_init!(Self {
+            skbs <- SkBuffQueue::new(),
+        })
+    }
+
+    /// Makes a reference to a queue that C code owns.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` must meet the requirements of [`SkBuffQueue::from_raw`]. Each buffer in the queue must
+    /// be a packet: its head is not shared and begins with the header, and its control block is a
+    /// `struct virtio_vsock_skb_cb`.
+    pub(super) unsafe fn from_raw<'a>(ptr: *mut bindings::sk_buff_head) -> Pin<&'a mut Self> {
+        // INVARIANT: By the safety requirements each buffer in the queue is a packet.
+        // SAFETY: By the safety requirements the queue is initialised and nobody else uses it.
+        // `Self` is a transparent wrapper of `SkBuffQueue`, and so of `struct sk_buff_head`.
+        let queue = unsafe { &mut *ptr.cast::<Self>() };
+        // SAFETY: C code does not move the queue, and Rust code cannot move it through a pinned
+        // reference.
+        unsafe { Pin::new_unchecked(queue) }
+    }
+
+    /// Removes the first packet and returns it, or [`None`] if the queue is empty.
+    pub(super) fn pop_front(self: Pin<&mut Self>) -> Option<Packet> {
+        // INVARIANT: By the type invariant the buffer is a packet.
+        self.project().skbs.pop_front().map(Packet)
+    }
+
+    /// Removes the last packet and returns it, or [`None`] if the queue is empty.
+    pub(super) fn pop_back(self: Pin<&mut Self>) -> Option<Packet> {
+        // INVARIANT: By the type invariant the buffer is a packet.
+        self.project().skbs.pop_back().map(Packet)
+    }
+
+    /// Inserts a packet before all others.
+    pub(super) fn push_front(self: Pin<&mut Self>, packet: Packet) {
+        // INVARIANT: The buffer is a packet by the invariant of `Packet`.
+        self.project().skbs.push_front(packet.into_skb());
+    }
+
+    /// Appends a packet after all others.
+    pub(super) fn push_back(self: Pin<&mut Self>, packet: Packet) {
+        // INVARIANT: The buffer is a packet by the invariant of `Packet`.
+        self.project().skbs.push_back(packet.into_skb());
     }
 }
 

@@ -49,35 +49,48 @@ pub(crate) enum Requeued {
 impl<'a> QueueSlot<'a> {
     /// Makes the slot of a packet that has been taken out of the receive queue.
     ///
-    /// The counters of the queue still include the packet, with `unread` bytes.
+    /// Returns the buffer of the packet, and its slot. The counters of the queue still include the
+    /// packet, with as many bytes as the buffer has.
+    ///
+    /// The packet owns its credit. Only a packet that has pages of user space (`MSG_ZEROCOPY`) or a
+    /// clone cannot own its credit, see [`SkBuff::set_owner`]. The slot then keeps the credit.
     ///
     /// # Context
     ///
     /// The caller holds the socket lock. Does not sleep. Takes and releases `rx_lock`, then may
     /// take and release `send_lock`.
-    pub(super) fn new(vsk: &'a LockedVirtioSock<'a>, header: Header, unread: u32) -> Self {
+    pub(super) fn new(vsk: &'a LockedVirtioSock<'a>, packet: Packet) -> (SkBuff, Self) {
+        let header = packet.header();
+        let mut skb = packet.into_skb();
+        let mut slot = Self::take(vsk, header, skb.len());
+        if let Some(credit) = slot.credit.take() {
+            // SAFETY: The verdict, the backlog of a psock and the target of a redirect free a
+            // packet, or give it another owner, outside of hard interrupts. None of them then holds
+            // `send_lock`, `rx_lock` or `tx_lock` of this socket.
+            slot.credit = unsafe { skb.set_owner(credit) }.err();
+        }
+        (skb, slot)
+    }
+
+    /// Removes a lost packet from the counters of the queue, and gives its credit back to the peer.
+    ///
+    /// The counters include the packet with `unread` bytes. `header` is the header that it had.
+    ///
+    /// # Context
+    ///
+    /// The caller holds the socket lock. Does not sleep. Takes and releases `rx_lock`, then may
+    /// take and release `send_lock`.
+    pub(super) fn remove_lost(vsk: &'a LockedVirtioSock<'a>, header: Header, unread: u32) {
+        drop(Self::take(vsk, header, unread));
+    }
+
+    /// Makes a slot that has the credit of its packet.
+    fn take(vsk: &'a LockedVirtioSock<'a>, header: Header, unread: u32) -> Self {
         Self {
             vsk,
             header,
             unread,
-            credit: Some(Credit::take(&vsk.0, header.len())),
-        }
-    }
-
-    /// Moves the credit from this slot to its packet `skb`, if the packet can own its credit.
-    ///
-    /// A packet that has pages of user space (`MSG_ZEROCOPY`) or a clone cannot own its credit, see
-    /// [`SkBuff::set_owner`]. The slot then keeps the credit.
-    ///
-    /// # Context
-    ///
-    /// The caller holds the socket lock. Does not sleep. Takes no locks.
-    pub(super) fn move_credit_to(&mut self, skb: &mut SkBuff) {
-        if let Some(credit) = self.credit.take() {
-            // SAFETY: The verdict, the backlog of a psock and the target of a redirect free a
-            // packet, or give it another owner, outside of hard interrupts. None of them then holds
-            // `send_lock`, `rx_lock` or `tx_lock` of this socket.
-            self.credit = unsafe { skb.set_owner(credit) }.err();
+            credit: Some(Credit::take(vsk.vsk(), header.len())),
         }
     }
 
@@ -92,16 +105,16 @@ impl<'a> QueueSlot<'a> {
     ///
     /// # Safety
     ///
-    /// `skb` is the packet of this slot. If [`Self::move_credit_to`] gave `skb` an owner
-    /// ([`SkBuff::set_owner`]), `skb` still has that owner.
+    /// `skb` must be the buffer that [`Self::new`] returned together with this slot. If
+    /// [`Self::new`] gave it an owner ([`SkBuff::set_owner`]), it must still have that owner.
     pub(crate) unsafe fn requeue(mut self, mut skb: SkBuff) -> Requeued {
         let len = skb.len();
         if len == 0 && !self.header.ends_record() {
             return Requeued::Empty;
         }
         let credit = self.credit.take().or_else(|| {
-            // SAFETY: If the credit is not in the slot, `move_credit_to()` made it the owner of
-            // `skb`. By the safety requirements `skb` still has that owner.
+            // SAFETY: The credit is not in the slot, so `new()` made it the owner of the buffer. By
+            // the safety requirements `skb` is that buffer, and still has that owner, a `Credit`.
             unsafe { skb.take_owner() }
         });
         let Ok(packet) = Packet::restore(skb, self.header) else {
@@ -115,7 +128,7 @@ impl<'a> QueueSlot<'a> {
         let counters = rx.counters().resized(this.unread, len).requeued(credit);
         // The peer may need a credit update now. While other packets outside the queue hold credit,
         // an update can wait for them. This packet may have been the last one outside the queue.
-        this.vsk.0.set_counters(rx, counters);
+        this.vsk.vsk().update_counters(rx, counters);
         Requeued::Yes
     }
 }

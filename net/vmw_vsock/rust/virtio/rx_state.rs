@@ -7,7 +7,6 @@
 
 use kernel::{
     bindings,
-    net::skbuff::SkBuffQueue,
     prelude::*,
     sync::{
         atomic::{
@@ -23,7 +22,10 @@ use core::ptr::NonNull;
 
 use super::{
     counters::Counters,
-    packet::Packet,
+    packet::{
+        Packet,
+        PacketQueue, //
+    },
     socket::{
         LockedVirtioSock,
         VirtioSock, //
@@ -55,11 +57,12 @@ impl VirtioSock<'_> {
     /// Any context but hard interrupt. Does not sleep. Takes `rx_lock`. The caller must not sleep
     /// until it drops the returned value, which releases the lock.
     pub(super) fn lock_rx(&self) -> RxState<'_> {
-        // SAFETY: By the type invariant `vvs` is valid, and its locks are initialised.
-        let lock = unsafe { SpinLockBh::from_raw(&raw mut (*self.vvs.as_ptr()).rx_lock) };
+        let vvs = self.vvs_ptr();
+        // SAFETY: By the invariant of `VirtioSock` `vvs` is valid, and its locks are initialised.
+        let lock = unsafe { SpinLockBh::from_raw(&raw mut (*vvs.as_ptr()).rx_lock) };
         // INVARIANT: The guard holds the `rx_lock` of this `vvs`.
         RxState {
-            vvs: self.vvs,
+            vvs,
             _guard: lock.lock(),
         }
     }
@@ -72,33 +75,32 @@ impl LockedVirtioSock<'_> {
     ///
     /// As for [`VirtioSock::lock_rx`].
     pub(super) fn lock_rx(&self) -> RxState<'_> {
-        self.0.lock_rx()
+        self.vsk().lock_rx()
     }
 }
 
 impl RxState<'_> {
-    fn queue(&mut self) -> Pin<&mut SkBuffQueue> {
+    fn queue(&mut self) -> Pin<&mut PacketQueue> {
         // SAFETY: By the type invariant the queue is valid, and the lock that protects it is held.
-        // Received packets are not shared.
-        unsafe { SkBuffQueue::from_raw(&raw mut (*self.vvs.as_ptr()).rx_queue) }
+        // Only received packets are in it, to which nothing else refers. Each has its header in a
+        // head of its own, and its control block, and keeps both while it is in the queue.
+        unsafe { PacketQueue::from_raw(&raw mut (*self.vvs.as_ptr()).rx_queue) }
     }
 
     /// Takes the last packet out of the queue.
     pub(super) fn pop_back(&mut self) -> Option<Packet> {
-        let skb = self.queue().pop_back()?;
-        // SAFETY: The buffer comes from the receive queue.
-        Some(unsafe { Packet::from_skb(skb) })
+        self.queue().pop_back()
     }
 
     /// Puts a packet at the end of the queue.
     pub(super) fn push_back(&mut self, packet: Packet) {
-        self.queue().push_back(packet.into_skb());
+        self.queue().push_back(packet);
     }
 
     /// Puts packets back to the end of the queue, from which they were taken.
-    pub(super) fn append(&mut self, mut packets: Pin<&mut SkBuffQueue>) {
-        while let Some(skb) = packets.as_mut().pop_front() {
-            self.queue().push_back(skb);
+    pub(super) fn append(&mut self, mut packets: Pin<&mut PacketQueue>) {
+        while let Some(packet) = packets.as_mut().pop_front() {
+            self.push_back(packet);
         }
     }
 
@@ -154,7 +156,8 @@ impl RxState<'_> {
         }
     }
 
-    /// Sets the counters. Does not check whether the peer needs a credit update.
+    /// Sets the counters. Does not check whether the peer needs a credit update, as
+    /// [`VirtioSock::update_counters`] does.
     pub(super) fn set_counters(&mut self, counters: Counters) {
         let vvs = self.vvs.as_ptr();
         // SAFETY: By the type invariant `vvs` is valid, and `rx_lock`, which protects the field, is

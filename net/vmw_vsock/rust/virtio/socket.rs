@@ -33,6 +33,8 @@ const _: () = assert!(offset_of!(bindings::vsock_sock, sk) == 0);
 /// The transport stays valid without a lock, because the socket is or was in a sockmap. `connect()`
 /// refuses such a socket (`keeps_transport`), so the socket keeps its transport until it is freed.
 ///
+/// The fields are private to this file, so that only [`VirtioSock::from_sk`] can set them.
+///
 /// # Invariants
 ///
 /// `vsk` is a live socket, and `sk` is its first field. `transport` is the transport of the socket,
@@ -40,10 +42,10 @@ const _: () = assert!(offset_of!(bindings::vsock_sock, sk) == 0);
 /// `trans` of the socket do not change during `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct VirtioSock<'a> {
-    pub(super) sk: &'a Sock,
-    pub(super) vsk: NonNull<bindings::vsock_sock>,
-    pub(super) vvs: NonNull<bindings::virtio_vsock_sock>,
-    pub(super) transport: NonNull<bindings::virtio_transport>,
+    sk: &'a Sock,
+    vsk: NonNull<bindings::vsock_sock>,
+    vvs: NonNull<bindings::virtio_vsock_sock>,
+    transport: NonNull<bindings::virtio_transport>,
 }
 
 impl<'a> VirtioSock<'a> {
@@ -61,13 +63,15 @@ impl<'a> VirtioSock<'a> {
     /// again (`keeps_transport`).
     pub(super) unsafe fn from_sk(sk: &'a Sock) -> Result<Self> {
         let vsk = sk.as_raw().cast::<bindings::vsock_sock>();
-        // SAFETY: All sockets of the family are allocated as a `struct vsock_sock`. By the safety
-        // requirements nobody writes the field.
+        // SAFETY: By the safety requirements `sk` is a vsock socket, and all sockets of the family
+        // are allocated as a `struct vsock_sock`. Nobody writes the field during `'a`, because the
+        // transport does not change.
         let vvs = unsafe { (*vsk).trans };
         // SAFETY: As above.
         let transport = unsafe { (*vsk).transport };
-        // INVARIANT: By the safety requirements. The transport is the first field of a
-        // `struct virtio_transport`.
+        // INVARIANT: By the safety requirements the transport is a virtio transport, whose `trans`
+        // is a `struct virtio_vsock_sock`, and neither changes during `'a`. The transport is the
+        // first field of a `struct virtio_transport`.
         Ok(Self {
             sk,
             vsk: NonNull::new(vsk).ok_or(ENODEV)?,
@@ -89,8 +93,28 @@ impl<'a> VirtioSock<'a> {
     pub(crate) unsafe fn from_raw(vsk: *mut bindings::vsock_sock) -> Result<Self> {
         // SAFETY: The socket is live, and the caller's reference keeps it during `'a`.
         let sk = unsafe { Sock::from_raw(&raw mut (*vsk).sk) };
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements the socket meets those of `from_sk()`.
         unsafe { Self::from_sk(sk) }
+    }
+
+    /// Returns the network layer's view of the socket.
+    pub(super) fn sk(&self) -> &'a Sock {
+        self.sk
+    }
+
+    /// Returns the pointer to the socket, which is live.
+    pub(super) fn vsk_ptr(&self) -> NonNull<bindings::vsock_sock> {
+        self.vsk
+    }
+
+    /// Returns the pointer to the transport state of the socket, which is valid.
+    pub(super) fn vvs_ptr(&self) -> NonNull<bindings::virtio_vsock_sock> {
+        self.vvs
+    }
+
+    /// Returns the pointer to the transport of the socket, which is valid.
+    pub(super) fn transport_ptr(&self) -> NonNull<bindings::virtio_transport> {
+        self.transport
     }
 
     /// Returns whether the socket has records: whether its type is `SOCK_SEQPACKET`.
@@ -103,18 +127,24 @@ impl<'a> VirtioSock<'a> {
 ///
 /// # Invariants
 ///
-/// The socket lock is held during `'a`, in a context that may sleep.
-pub(crate) struct LockedVirtioSock<'a>(pub(super) VirtioSock<'a>);
+/// The lock of this socket is held during `'a`, in a context that may sleep.
+pub(crate) struct LockedVirtioSock<'a>(VirtioSock<'a>);
 
 impl<'a> LockedVirtioSock<'a> {
     /// Makes a reference to a locked socket.
     ///
     /// # Safety
     ///
-    /// The caller holds the socket lock during `'a`, and may sleep.
+    /// The caller holds the socket lock of `vsk` during `'a`, and may sleep.
     pub(crate) unsafe fn new(vsk: VirtioSock<'a>) -> Self {
-        // INVARIANT: By the safety requirements.
+        // INVARIANT: By the safety requirements the lock of the socket is held during `'a`, and the
+        // context may sleep.
         Self(vsk)
+    }
+
+    /// Returns the socket without the proof of its lock.
+    pub(super) fn vsk(&self) -> &VirtioSock<'a> {
+        &self.0
     }
 
     /// Returns the network layer's view of the socket.

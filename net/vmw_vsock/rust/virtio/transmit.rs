@@ -24,10 +24,23 @@ use super::{
     socket::VirtioSock, //
 };
 
-/// Proof that `send_lock` is held.
-pub(super) struct SendGuard<'a>(#[expect(dead_code)] SpinLockBhGuard<'a, ()>);
+/// Proof that `send_lock` of a socket is held, and the way to send a packet to its peer.
+///
+/// Dropping the value releases `send_lock`.
+///
+/// # Context
+///
+/// The caller must not sleep while it has this value.
+///
+/// # Invariants
+///
+/// `_guard` holds the `send_lock` of `vsk`.
+pub(super) struct SendGuard<'a> {
+    vsk: &'a VirtioSock<'a>,
+    _guard: SpinLockBhGuard<'a, ()>,
+}
 
-impl<'a> VirtioSock<'a> {
+impl VirtioSock<'_> {
     /// Makes the header of a packet to the peer with `len` bytes of data.
     ///
     /// # Context
@@ -38,11 +51,12 @@ impl<'a> VirtioSock<'a> {
     ///
     /// [`EOPNOTSUPP`] if the transport does not tell the local CID.
     pub(super) fn header(&self, op: u32, len: u32, flags: u32) -> Result<Header> {
-        let vsk = self.vsk.as_ptr();
+        let (vsk, transport) = (self.vsk_ptr().as_ptr(), self.transport_ptr().as_ptr());
         // SAFETY: By the type invariant the transport is valid.
-        let get_local_cid = unsafe { (*self.transport.as_ptr()).transport.get_local_cid };
+        let get_local_cid = unsafe { (*transport).transport.get_local_cid };
+        let get_local_cid = get_local_cid.ok_or(EOPNOTSUPP)?;
         // SAFETY: The function has no arguments, and only reads the state of the transport.
-        let src_cid = unsafe { get_local_cid.ok_or(EOPNOTSUPP)?() };
+        let src_cid = unsafe { get_local_cid() };
         let ty = if self.is_record_socket() {
             TYPE_SEQPACKET
         } else {
@@ -50,7 +64,8 @@ impl<'a> VirtioSock<'a> {
         };
         Ok(Header(bindings::virtio_vsock_hdr {
             src_cid: u64::from(src_cid).to_le(),
-            // SAFETY: The socket is live. Its addresses do not change after it has been connected.
+            // SAFETY: By the type invariant the socket is live. Its addresses do not change after
+            // it has been connected.
             dst_cid: u64::from(unsafe { (*vsk).remote_addr.svm_cid }).to_le(),
             // SAFETY: As above.
             src_port: unsafe { (*vsk).local_addr.svm_port }.to_le(),
@@ -71,12 +86,19 @@ impl<'a> VirtioSock<'a> {
     /// Any context but hard interrupt. Does not sleep. Takes `send_lock`. The caller holds neither
     /// `rx_lock` nor `tx_lock`, and must not sleep until it drops the returned value, which
     /// releases the lock.
-    pub(super) fn lock_send(&self) -> SendGuard<'a> {
+    pub(super) fn lock_send(&self) -> SendGuard<'_> {
+        let vvs = self.vvs_ptr().as_ptr();
         // SAFETY: By the type invariant `vvs` is valid, and its locks are initialised.
-        let lock = unsafe { SpinLockBh::from_raw(&raw mut (*self.vvs.as_ptr()).send_lock) };
-        SendGuard(lock.lock())
+        let lock = unsafe { SpinLockBh::from_raw(&raw mut (*vvs).send_lock) };
+        // INVARIANT: The guard holds the `send_lock` of this socket.
+        SendGuard {
+            vsk: self,
+            _guard: lock.lock(),
+        }
     }
+}
 
+impl SendGuard<'_> {
     /// Gives a packet to the transport.
     ///
     /// Each packet carries the `fwd_cnt` of this side to the peer. Because `send_lock` is held, no
@@ -87,20 +109,21 @@ impl<'a> VirtioSock<'a> {
     ///
     /// # Context
     ///
-    /// Any context but hard interrupt. Does not sleep. The caller holds `send_lock`, which `_guard`
-    /// proves. Takes and releases `rx_lock`.
+    /// Any context but hard interrupt. Does not sleep. The caller holds `send_lock`, which this
+    /// value proves. Takes and releases `rx_lock`.
     ///
     /// # Errors
     ///
     /// The error of the transport. The packet is freed after an error, too.
-    pub(super) fn send(&self, packet: Packet, _guard: &SendGuard<'_>) -> Result {
+    pub(super) fn send(&self, packet: Packet) -> Result {
+        let (vsk, sk) = (self.vsk, self.vsk.sk());
         let mut skb = packet.into_skb();
-        skb.set_owner_w(self.sk);
-        let (transport, vvs) = (self.transport.as_ptr(), self.vvs.as_ptr());
-        let (skb, net) = (skb.into_raw(), self.sk.net());
-        // SAFETY: By the type invariant the transport and the state are valid. `send_lock` is held.
-        // The packet is complete, and the transport becomes its owner. No transport sleeps in
-        // `send_pkt`.
+        skb.set_owner_w(sk);
+        let (transport, vvs) = (vsk.transport_ptr().as_ptr(), vsk.vvs_ptr().as_ptr());
+        let (skb, net) = (skb.into_raw(), sk.net());
+        // SAFETY: By the invariant of `VirtioSock` the transport and the state are valid. By the
+        // type invariant `send_lock` of the socket is held. The packet is complete by the invariant
+        // of `Packet`, and the transport becomes its owner. No transport sleeps in `send_pkt`.
         let sent = unsafe { bindings::virtio_transport_send_counted(transport, vvs, skb, net) };
         to_result(sent.min(0))
     }

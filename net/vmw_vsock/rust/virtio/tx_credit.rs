@@ -99,7 +99,7 @@ impl Drop for TxCredit<'_> {
             // The owner may have tried to send meanwhile, and may wait now because it found too
             // little credit. No packet of the peer will wake the owner, because this credit does
             // not come from the peer.
-            self.vsk.sk.write_space();
+            self.vsk.sk().write_space();
         }
     }
 }

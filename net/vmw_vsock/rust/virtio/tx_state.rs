@@ -43,11 +43,12 @@ impl<'a> VirtioSock<'a> {
     /// Any context but hard interrupt. Does not sleep. Takes `tx_lock`. The caller must not sleep
     /// until it drops the returned value, which releases the lock.
     pub(super) fn lock_tx(&self) -> TxState<'a> {
-        // SAFETY: By the type invariant `vvs` is valid, and its locks are initialised.
-        let lock = unsafe { SpinLockBh::from_raw(&raw mut (*self.vvs.as_ptr()).tx_lock) };
+        let vvs = self.vvs_ptr();
+        // SAFETY: By the invariant of `VirtioSock` `vvs` is valid, and its locks are initialised.
+        let lock = unsafe { SpinLockBh::from_raw(&raw mut (*vvs.as_ptr()).tx_lock) };
         // INVARIANT: The guard holds the `tx_lock` of this `vvs`.
         TxState {
-            vvs: self.vvs,
+            vvs,
             _guard: lock.lock(),
         }
     }

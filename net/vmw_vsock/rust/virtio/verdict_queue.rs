@@ -7,17 +7,17 @@
 //! joined in one buffer is dropped, and the caller resets the connection.
 
 use kernel::{
-    net::skbuff::{
-        SkBuff,
-        SkBuffQueue, //
-    },
+    net::skbuff::SkBuff,
     prelude::*, //
 };
 
 use pin_init::stack_pin_init;
 
 use super::{
-    packet::Packet,
+    packet::{
+        Packet,
+        PacketQueue, //
+    },
     queue_slot::QueueSlot,
     socket::LockedVirtioSock, //
 };
@@ -47,12 +47,12 @@ impl<'a> AwaitingVerdict<'a> {
 ///
 /// # Invariants
 ///
-/// The packets come from the end of the receive queue of `vsk`, in order, and are unchanged.
+/// The packets come from the end of the receive queue of `vsk`, in order.
 #[pin_data(PinnedDrop)]
 pub(crate) struct VerdictQueue<'a> {
     vsk: &'a LockedVirtioSock<'a>,
     #[pin]
-    queue: SkBuffQueue,
+    queue: PacketQueue,
 }
 
 impl<'a> VerdictQueue<'a> {
@@ -67,7 +67,7 @@ impl<'a> VerdictQueue<'a> {
         // INVARIANT: There is no packet yet.
         pin_init!(VerdictQueue {
             vsk,
-            queue <- SkBuffQueue::new(),
+            queue <- PacketQueue::new(),
         })
         .pin_chain(|queue| {
             queue.fill();
@@ -78,7 +78,7 @@ impl<'a> VerdictQueue<'a> {
     fn fill(self: Pin<&mut Self>) {
         let mut this = self.project();
         let mut rx = this.vsk.lock_rx();
-        if this.vsk.0.is_record_socket() && rx.is_unfinished() {
+        if this.vsk.vsk().is_record_socket() && rx.is_unfinished() {
             return;
         }
         while let Some(packet) = rx.pop_back() {
@@ -87,14 +87,12 @@ impl<'a> VerdictQueue<'a> {
                 break;
             }
             // INVARIANT: The packet was in front of those that `queue` has already.
-            this.queue.as_mut().push_front(packet.into_skb());
+            this.queue.as_mut().push_front(packet);
         }
     }
 
     fn pop_front(self: Pin<&mut Self>) -> Option<Packet> {
-        let skb = self.project().queue.pop_front()?;
-        // SAFETY: By the type invariant the buffer is an unchanged packet of the receive queue.
-        Some(unsafe { Packet::from_skb(skb) })
+        self.project().queue.pop_front()
     }
 
     /// Takes the next packet or the next record, and removes the bytes that the owner has read.
@@ -115,7 +113,7 @@ impl<'a> VerdictQueue<'a> {
     pub(crate) fn next(mut self: Pin<&mut Self>) -> Option<Result<AwaitingVerdict<'a>>> {
         let vsk = self.vsk;
         loop {
-            let mut packet = if vsk.0.is_record_socket() {
+            let mut packet = if vsk.vsk().is_record_socket() {
                 match self.as_mut().pop_record()? {
                     Ok(packet) => packet,
                     Err(err) => return Some(Err(err)),
@@ -123,16 +121,13 @@ impl<'a> VerdictQueue<'a> {
             } else {
                 self.as_mut().pop_front()?
             };
-            let header = packet.header();
             let offset = packet.cb().offset;
             if packet.pull(offset).is_err() {
                 packet.set_verdict_done();
                 vsk.lock_rx().push_back(packet);
                 continue;
             }
-            let mut skb = packet.into_skb();
-            let mut slot = QueueSlot::new(vsk, header, skb.len());
-            slot.move_credit_to(&mut skb);
+            let (skb, slot) = QueueSlot::new(vsk, packet);
             return Some(Ok(AwaitingVerdict { skb, slot }));
         }
     }
@@ -145,7 +140,7 @@ impl<'a> VerdictQueue<'a> {
     fn pop_record(mut self: Pin<&mut Self>) -> Option<Result<Packet>> {
         let mut record = self.as_mut().pop_front()?;
         let mut header = record.header();
-        stack_pin_init!(let rest = SkBuffQueue::new());
+        stack_pin_init!(let rest = PacketQueue::new());
         let mut len = record.len();
         while !header.ends_record() {
             let Some(packet) = self.as_mut().pop_front() else {
@@ -157,12 +152,11 @@ impl<'a> VerdictQueue<'a> {
             };
             header = header.joined(packet.header());
             len = len.wrapping_add(packet.len());
-            rest.as_mut().push_back(packet.into_skb());
+            rest.as_mut().push_back(packet);
         }
         // SAFETY: A packet in the receive queue is not charged to a socket.
         if let Err(err) = unsafe { record.append(rest) } {
-            // Remove the record from the counters, and give its credit back.
-            drop(QueueSlot::new(self.vsk, header, len));
+            QueueSlot::remove_lost(self.vsk, header, len);
             return Some(Err(err));
         }
         record.set_header(header);

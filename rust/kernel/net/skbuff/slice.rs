@@ -19,7 +19,8 @@ use core::{
 /// # Invariants
 ///
 /// - `skb` is a valid `struct sk_buff`, which nobody changes or frees during `'a`.
-/// - `skb` may be cloned: it has no `dst`, or a reference-counted one.
+/// - `skb` may be cloned: it does not hold a redirect target (`_sk_redir`), which shares a field
+///   with the `dst`.
 /// - `offset + len` is at most the length of `skb`.
 /// - The number of bytes that `skb` has in fragments is at most its length.
 #[derive(Clone, Copy)]
@@ -164,9 +165,17 @@ impl SkBuffSlice<'_> {
             // SAFETY: The buffers in the fragment list of a valid buffer are valid.
             let len = unsafe { (*skb.as_ptr()).len };
             let offset = self.offset.checked_sub(start)?;
-            // INVARIANT: The buffer in the list belongs to a buffer that nobody changes or frees,
-            // and it has the bytes.
-            if offset.saturating_add(self.len) <= len {
+            // SAFETY: The buffers in the fragment list of a valid buffer are valid.
+            let data_len = unsafe { (*skb.as_ptr()).data_len };
+            // INVARIANT:
+            // - The buffer in the list is valid, and belongs to a buffer that nobody changes or
+            //   frees.
+            // - It holds no redirect target: only a buffer that the verdict runs on gets one, and
+            //   loses it before anything is done with its data. The verdict does not run on a
+            //   buffer in a list.
+            // - The check covers the lengths. The sum does not saturate: `offset` is at most
+            //   `self.offset`, and `self.offset + self.len` is at most the length of `self.skb`.
+            if offset.saturating_add(self.len) <= len && data_len <= len {
                 return Some(Self {
                     skb,
                     offset,
