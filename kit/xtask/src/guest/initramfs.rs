@@ -43,8 +43,9 @@ if [ -w /sys/kernel/debug/kmemleak ] && [ -e /leak-check ]; then
     # On User-Mode Linux kmemleak does not see all pointers in the kernel's own data. So four kinds
     # of reports are not leaks: memory that swapper allocated; what TCP stores about its peers in
     # softirq; the table of four buckets that a worker makes when a hash table shrinks; and the array
-    # of pages that the per-CPU allocator makes once and keeps (pcpu_get_pages(): 32 addresses of
-    # neighbouring struct page, which has 56 bytes). None of them belongs to vsock.
+    # of pages that the per-CPU allocator makes once and keeps (pcpu_get_pages(): 32 entries, those
+    # in use with addresses of neighbouring struct page, which has 56 bytes). None of them belongs
+    # to vsock.
     leaks() {
         echo scan > /sys/kernel/debug/kmemleak
         awk 'function byte(text) {
@@ -60,7 +61,7 @@ if [ -w /sys/kernel/debug/kmemleak ] && [ -e /leak-check ]; then
                  split(object, line, "\n")
                  table = object ~ /size 96/ && object ~ /comm "kworker/ &&
                      object ~ /\n *04 00 00 00 00 00 00 00 /
-                 pages = object ~ /size 256/ && neighbours(line[4]) && neighbours(line[5])
+                 pages = object ~ /size 256/ && (neighbours(line[4]) || neighbours(line[5]))
                  if (!table && !pages && object !~ /comm "(swapper|softirq)/) printf "%s", object
                  object = ""
              }
